@@ -85,7 +85,9 @@ func (k RunKey) OutputReplySubject() string { return SubjectReply + "." + k.toke
 func (k RunKey) RetryAtSubject() string { return SubjectRetryAt + "." + k.tokens() }
 
 // JobReplySubject matches all events of all runs of a job. It is what callers subscribe to.
-func JobReplySubject(tenant, job string) string { return SubjectReply + "." + tenant + "." + job + ".>" }
+func JobReplySubject(tenant, job string) string {
+	return SubjectReply + "." + tenant + "." + job + ".>"
+}
 
 // DLQSubject is the chain of a job's dead letters.
 func DLQSubject(tenant, job string) string { return SubjectDLQ + "." + tenant + "." + job }
