@@ -1,0 +1,97 @@
+package bus
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// options are chosen for long-lived processes: reconnecting never ends, and a dead peer is noticed within 40 s
+// (nats.go's defaults give up after 60 tries and ping every 2 minutes).
+func (b *Bus) options(ctx context.Context) ([]nats.Option, error) {
+	cfg := b.cfg
+	opts := []nats.Option{
+		nats.Name(cfg.Name),
+		nats.CustomInboxPrefix(cfg.InboxPrefix),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(250 * time.Millisecond),
+		nats.ReconnectJitter(250*time.Millisecond, 500*time.Millisecond),
+		nats.PingInterval(20 * time.Second),
+		nats.MaxPingsOutstanding(2),
+		nats.Timeout(connectTimeout(ctx)),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			b.met.connected.Set(0)
+			b.log.Warn().Err(err).Msg("nats connection lost")
+		}),
+		nats.ReconnectHandler(func(nc *nats.Conn) {
+			b.reconnectedAt.Store(b.now().UnixNano())
+			b.met.connected.Set(1)
+			b.met.reconnects.Inc()
+			b.log.Info().Str("server", nc.ConnectedServerName()).Msg("nats connection is back")
+		}),
+		nats.ConnectHandler(func(*nats.Conn) { b.met.connected.Set(1) }),
+		nats.ClosedHandler(func(*nats.Conn) {
+			b.met.connected.Set(0)
+			close(b.closed)
+		}),
+		// A call that the permissions forbid is seen only here; the caller just waits for its time-out.
+		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
+			event := b.log.Error().Err(err)
+			if sub != nil {
+				event = event.Str("subject", sub.Subject)
+			}
+			event.Msg("nats reported an error")
+		}),
+	}
+	if cfg.InProcess != nil {
+		opts = append(opts, nats.InProcessServer(cfg.InProcess.inner))
+		if u, err := url.Parse(cfg.InProcess.URL()); err == nil && u.User != nil {
+			password, _ := u.User.Password()
+			opts = append(opts, nats.UserInfo(u.User.Username(), password))
+		}
+	}
+	return appendFiles(opts, cfg)
+}
+
+func appendFiles(opts []nats.Option, cfg Config) ([]nats.Option, error) {
+	if cfg.Creds != "" {
+		opts = append(opts, nats.UserCredentials(cfg.Creds))
+	}
+	if cfg.NKey != "" {
+		nkey, err := nats.NkeyOptionFromSeed(cfg.NKey)
+		if err != nil {
+			return nil, fmt.Errorf("%w: read the nkey file: %w", ErrInvalid, err)
+		}
+		opts = append(opts, nkey)
+	}
+	if cfg.CA != "" {
+		opts = append(opts, nats.RootCAs(cfg.CA))
+	}
+	if cfg.Cert != "" {
+		opts = append(opts, nats.ClientCert(cfg.Cert, cfg.Key))
+	}
+	return opts, nil
+}
+
+func connectTimeout(ctx context.Context) time.Duration {
+	const most = 5 * time.Second
+	if deadline, ok := ctx.Deadline(); ok {
+		if left := time.Until(deadline); left < most {
+			return max(left, time.Millisecond)
+		}
+	}
+	return most
+}
+
+// isLoopbackHost reports whether a host name or address can only be this machine.
+func isLoopbackHost(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
