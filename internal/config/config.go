@@ -38,7 +38,7 @@ type Config struct {
 	LeaseTTL      time.Duration `env:"WAKEBUS_LEASE_TTL" default:"30s" min:"8s" max:"10m" roles:"worker gateway" doc:"How long a dead holder's lease lives. Leases are renewed every quarter of it."`
 
 	HardExpiry      time.Duration `env:"WAKEBUS_HARD_EXPIRY" default:"24h" min:"0s" max:"8760h" roles:"worker client" doc:"A conversation's sandbox that was idle for this long is torn down and made anew by the next command. 0s = never."`
-	DialTimeout     time.Duration `env:"WAKEBUS_DIAL_TIMEOUT" default:"60s" min:"1s" max:"10m" roles:"worker gateway client" doc:"How long opening a connection to a Sprite may take; a cold wake must fit."`
+	DialTimeout     time.Duration `env:"WAKEBUS_DIAL_TIMEOUT" default:"1m" min:"1s" max:"10m" roles:"worker gateway client" doc:"How long opening a connection to a Sprite may take; a cold wake must fit."`
 	CreatePatience  time.Duration `env:"WAKEBUS_CREATE_PATIENCE" default:"5m" min:"1s" max:"12h" roles:"worker" doc:"How long a job waits for a rate limited create before it fails and is dead-lettered."`
 	StreamBytes     Size          `env:"WAKEBUS_STREAM_BYTES" default:"8MiB" min:"1KiB" max:"64MiB" roles:"worker" doc:"Output that a job streams to its caller unless its request says otherwise."`
 	StreamHardCap   Size          `env:"WAKEBUS_STREAM_HARD_CAP" default:"64MiB" min:"1KiB" max:"1GiB" roles:"worker" doc:"Output that a command may produce in all before it is stopped."`
