@@ -200,7 +200,7 @@ func ParseSize(text string) (Size, error) {
 // meant cannot be known.
 func ParseDuration(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
-	if err != nil || (d == 0 && text == "0") {
+	if err != nil || !strings.HasSuffix(text, "s") && !strings.HasSuffix(text, "m") && !strings.HasSuffix(text, "h") {
 		return 0, errors.New("must be a duration with a unit, such as 90s or 5m")
 	}
 	return d, nil
