@@ -51,7 +51,7 @@ func (f Facts) end() bool { return f.Intent == IntentEnd }
 
 // over reports whether the session has been ended, be the tear-down finished or not.
 func (f Facts) over() bool {
-	return f.Link == LinkEnded || (f.Link == LinkTearingDown && f.EndedSeq > 0)
+	return f.Link == LinkEnded || (f.Link == LinkTearingDown && f.EndedSeq > 0 && f.EndedSeq >= f.RevivedSeq)
 }
 
 func (f Facts) expired() bool { return f.HardExpiry > 0 && f.Idle >= f.HardExpiry }
