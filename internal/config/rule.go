@@ -75,6 +75,8 @@ func (c Config) limitRules(r *ruleSet, role Role) {
 	r.hold(c.LimitExec.Max() <= c.LimitTenant, "WAKEBUS_LIMIT_TENANT", "must not be below the largest limit of WAKEBUS_LIMIT_EXEC")
 	r.hold(c.LimitTerminal.Max() <= c.LimitTenant, "WAKEBUS_LIMIT_TENANT", "must not be below the largest limit of WAKEBUS_LIMIT_TERMINAL")
 	r.hold(c.HardExpiry == 0 || c.HardExpiry >= time.Minute, "WAKEBUS_HARD_EXPIRY", "must be 0s or at least 1m")
+	_, refused := plan.CompileEgress(c.EgressAllow)
+	r.hold(len(refused) == 0, "WAKEBUS_EGRESS_ALLOW", "may hold only host names and *.suffix entries: no bare *, address, port or URL")
 }
 
 func (c Config) terminalRules(r *ruleSet, role Role) {

@@ -1,0 +1,37 @@
+package telemetry
+
+// The keys of log fields. A field that several packages log has its key here, so that one search finds all of them.
+// Nothing secret has a key: no token, no environment, no command, no output.
+const (
+	KeyTime      = "time"
+	KeyService   = "service"
+	KeyVersion   = "version"
+	KeyWorker    = "worker"
+	KeyTenant    = "tenant"
+	KeyUser      = "user"
+	KeyJob       = "job_id"
+	KeyRun       = "run"
+	KeyKind      = "kind"
+	KeyAttempt   = "attempt"
+	KeyStage     = "stage"
+	KeyPhase     = "phase"
+	KeyPlan      = "plan"
+	KeyWhy       = "why"
+	KeyOutcome   = "outcome"
+	KeyReason    = "reason"
+	KeyClass     = "class"
+	KeySandbox   = "sandbox"
+	KeyWoke      = "woke"
+	KeyLease     = "lease"
+	KeyFence     = "fence"
+	KeyScope     = "scope"
+	KeySession   = "session"
+	KeyPage      = "page"
+	KeyGateway   = "gateway"
+	KeyOperation = "operation"
+	KeyRequestID = "provider_request_id"
+	KeyTrace     = "trace_id"
+	KeyAddress   = "address"
+	KeySetting   = "setting"
+	KeyDuration  = "duration_ms"
+)
