@@ -90,6 +90,39 @@ type Record struct {
 	Timing Timing `json:"timing,omitzero"`
 	// StartedAt is when the command was known to run.
 	StartedAt time.Time `json:"started_at,omitzero"`
+	// TryingSince is when preparing the sandbox first failed; the creation's patience counts from it.
+	TryingSince time.Time `json:"trying_since,omitzero"`
+	// Failures are the latest failures to prepare the sandbox, oldest first, at most MaxFailures.
+	Failures []Failure `json:"failures,omitempty"`
+}
+
+// MaxFailures is how many failures a record keeps; the oldest go first, except the very first.
+const MaxFailures = 10
+
+// Failure is one failed try to prepare a run's sandbox. It holds no text of the provider's.
+type Failure struct {
+	At      time.Time `json:"at"`
+	Attempt int       `json:"attempt"`
+	// Step is what was tried: create, resume, delete, dial.
+	Step      string `json:"step"`
+	Class     string `json:"class"`
+	Status    int    `json:"status,omitempty"`
+	Code      string `json:"code,omitempty"`
+	RequestID string `json:"request_id,omitempty"`
+}
+
+// Fail notes a failed try and counts the attempt.
+func (r *Record) Fail(f Failure, since time.Time) {
+	f.Attempt = r.Attempt
+	kept := append([]Failure(nil), r.Failures...)
+	if len(kept) >= MaxFailures {
+		kept = append(kept[:1], kept[2:]...)
+	}
+	r.Failures = append(kept, f)
+	r.Attempt++
+	if r.TryingSince.IsZero() {
+		r.TryingSince = since
+	}
 }
 
 // Timing is how long each stage took, in milliseconds.

@@ -62,6 +62,21 @@ type RunKey struct {
 // String is the key as people read it: tenant/job.run.
 func (k RunKey) String() string { return k.Tenant + "/" + k.Job + "." + strconv.Itoa(k.Run) }
 
+// ParseRunKey reads what String wrote.
+func ParseRunKey(s string) (RunKey, error) {
+	tenant, rest, ok := strings.Cut(s, "/")
+	dot := strings.LastIndexByte(rest, '.')
+	if !ok || dot < 0 {
+		return RunKey{}, fmt.Errorf("%q names no run", s)
+	}
+	run, err := strconv.Atoi(rest[dot+1:])
+	key := RunKey{Tenant: tenant, Job: rest[:dot], Run: run}
+	if err != nil || !key.Valid() {
+		return RunKey{}, fmt.Errorf("%q names no run", s)
+	}
+	return key, nil
+}
+
 // Valid reports whether the parts may become subject tokens.
 func (k RunKey) Valid() bool {
 	return plan.ValidToken(k.Tenant) && plan.ValidToken(k.Job) && k.Run >= 0
