@@ -1,0 +1,30 @@
+package lease
+
+// keys builds every key of one Manager from the prefix with its hash tag.
+type keys struct{ prefix string }
+
+func (k keys) sys() string                { return k.prefix + ":sys" }
+func (k keys) record(id string) string    { return k.prefix + ":l:" + id }
+func (k keys) nonce(n string) string      { return k.prefix + ":a:" + n }
+func (k keys) parked(t string) string     { return k.prefix + ":p:" + escape(t) }
+func (k keys) scope(s string) string      { return k.prefix + ":z:" + s }
+func (k keys) line(s string) string       { return k.prefix + ":w:" + s }
+func (k keys) claim(id string) string     { return k.prefix + ":k:" + id }
+func (k keys) signals() string            { return k.prefix + ":signals" }
+func (k keys) gates() string              { return k.prefix + ":gates" }
+func (k keys) gate(o string) string       { return k.prefix + ":gate:" + escape(o) }
+func (k keys) share(o, t string) string   { return k.prefix + ":share:" + escape(o) + ":" + escape(t) }
+func (k keys) budget(t, u string) string  { return k.prefix + ":b:" + escape(t) + ":" + escape(u) }
+func (k keys) selftest(own string) string { return k.prefix + ":test:" + own }
+
+// scoped appends the sets, then the lines, of scopes: the order every script
+// that names both expects.
+func (k keys) scoped(head []string, scopes []string) []string {
+	for _, s := range scopes {
+		head = append(head, k.scope(s))
+	}
+	for _, s := range scopes {
+		head = append(head, k.line(s))
+	}
+	return head
+}

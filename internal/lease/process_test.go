@@ -1,0 +1,3 @@
+package lease_test
+
+func runChild(string) int { return 2 }

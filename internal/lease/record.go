@@ -1,0 +1,193 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Record is one live lease as Redis knows it; times are of the server's clock.
+type Record struct {
+	ID      string   `json:"id"`
+	Kind    Kind     `json:"kind"`
+	Tenant  string   `json:"tenant"`
+	User    string   `json:"user"`
+	Job     string   `json:"job"`
+	Sandbox string   `json:"sandbox"`
+	Owner   string   `json:"owner"`
+	Fence   int64    `json:"fence"`
+	Scopes  []string `json:"scopes"`
+	// Since is the id's first grant, Expires its expiry if not renewed, and
+	// Until the end of its longest hold.
+	Since   time.Time `json:"since"`
+	Expires time.Time `json:"expires"`
+	Until   time.Time `json:"until"`
+	// Why and By are set once an operator has marked it.
+	Why string `json:"why,omitempty"`
+	By  string `json:"by,omitempty"`
+}
+
+// Filter selects records; an empty field matches all.
+type Filter struct {
+	ID, Tenant, User, Sandbox string
+	Kind                      Kind
+	// Max bounds the records returned. Defaults to 1000.
+	Max int
+}
+
+func (f Filter) matches(r Record) bool {
+	return (f.ID == "" || f.ID == r.ID) && (f.Tenant == "" || f.Tenant == r.Tenant) && (f.User == "" || f.User == r.User) &&
+		(f.Sandbox == "" || f.Sandbox == r.Sandbox) && (f.Kind == "" || f.Kind == r.Kind)
+}
+
+// ErrPartial: List stopped at Filter.Max or at its own bound. What it returned
+// is true, and not all.
+var ErrPartial = errors.New("lease list is not complete")
+
+// scanMax bounds the keys one List looks at.
+const scanMax = 200_000
+
+// List reads the live leases, oldest first. It walks the keys beside live
+// traffic: a lease that comes or goes meanwhile may be missed or shown.
+// Errors: ErrPartial with what was found; an ErrUnavailable with none. It
+// blocks for one bounded call per 500 keys.
+func (m *Manager) List(ctx context.Context, f Filter) ([]Record, error) {
+	or(&f.Max, 1000)
+	node, err := m.node(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list leases: %w", err)
+	}
+	head, cursor, seen := m.keys.record(""), uint64(0), 0
+	pattern := globEscape(head) + "*"
+	if f.ID != "" {
+		pattern = globEscape(m.keys.record(f.ID))
+	}
+	found := map[string]Record{} // SCAN may show a key twice
+	partial := false
+	for {
+		var ids []string
+		err := m.ask(ctx, opList, func(ctx context.Context) error {
+			var err error
+			ids, cursor, err = node.Scan(ctx, cursor, pattern, 500).Result()
+			return err
+		})
+		if err == nil {
+			err = m.readRecords(ctx, ids, head, f, found)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list leases: %w", err)
+		}
+		seen += len(ids)
+		partial = len(found) > f.Max || seen > scanMax
+		if cursor == 0 || partial {
+			break
+		}
+	}
+	records := make([]Record, 0, len(found))
+	for _, r := range found {
+		records = append(records, r)
+	}
+	slices.SortFunc(records, func(a, b Record) int {
+		if c := a.Since.Compare(b.Since); c != 0 {
+			return c
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	if partial {
+		return records[:min(len(records), f.Max)], ErrPartial
+	}
+	return records, nil
+}
+
+// readRecords adds the live ones among ids. What is live is what the sets say.
+func (m *Manager) readRecords(ctx context.Context, names []string, head string, f Filter, found map[string]Record) error {
+	if len(names) == 0 {
+		return nil
+	}
+	var hashes []*redis.MapStringStringCmd
+	var clock *redis.TimeCmd
+	err := m.ask(ctx, opList, func(ctx context.Context) error {
+		p := m.calls.Pipeline()
+		clock, hashes = p.Time(ctx), nil
+		for _, name := range names {
+			hashes = append(hashes, p.HGetAll(ctx, name))
+		}
+		_, err := p.Exec(ctx)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	var records []Record
+	for i, h := range hashes {
+		if v := h.Val(); v["s"] == "A" {
+			if r := readRecord(strings.TrimPrefix(names[i], head), v); f.matches(r) && len(r.Scopes) > 0 {
+				records = append(records, r)
+			}
+		}
+	}
+	return m.readExpiries(ctx, records, clock.Val(), found)
+}
+
+func readRecord(id string, v map[string]string) Record {
+	return Record{
+		ID: id, Kind: Kind(v["k"]), Tenant: v["t"], User: v["u"], Job: v["j"], Sandbox: v["b"], Owner: v["o"],
+		Fence: number(v["f"]), Scopes: strings.Fields(v["sc"]), Since: time.UnixMilli(number(v["c"])),
+		Until: time.UnixMilli(number(v["x"])), Why: v["mw"], By: v["mb"],
+	}
+}
+
+func (m *Manager) readExpiries(ctx context.Context, records []Record, now time.Time, found map[string]Record) error {
+	if len(records) == 0 {
+		return nil
+	}
+	var scores []*redis.FloatCmd
+	err := m.ask(ctx, opList, func(ctx context.Context) error {
+		p := m.calls.Pipeline()
+		scores = nil
+		for _, r := range records {
+			scores = append(scores, p.ZScore(ctx, m.keys.scope(r.Scopes[0]), r.ID))
+		}
+		_, err := p.Exec(ctx)
+		if errors.Is(err, redis.Nil) {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for i, r := range records {
+		r.Expires = time.UnixMilli(int64(scores[i].Val()))
+		if scores[i].Err() == nil && r.Expires.After(now) {
+			found[r.ID] = r
+		}
+	}
+	return nil
+}
+
+// InUse counts the live leases of a scope, by the server's clock.
+func (m *Manager) InUse(ctx context.Context, s Scope) (int, error) {
+	var n int64
+	err := m.ask(ctx, opList, func(ctx context.Context) error {
+		now, err := m.calls.Time(ctx).Result()
+		if err != nil {
+			return err
+		}
+		n, err = m.calls.ZCount(ctx, m.keys.scope(s.key()), fmt.Sprintf("(%d", now.UnixMilli()), "+inf").Result()
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("count scope %s: %w", s.key(), err)
+	}
+	return int(n), nil
+}
+
+func globEscape(s string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `^`, `\^`).Replace(s)
+}

@@ -1,0 +1,37 @@
+package lease
+
+import (
+	"context"
+	"fmt"
+)
+
+// Revoke wants a lease's run to end. By default it marks: the holder's Context
+// ends at its next heartbeat (at once where signals arrive), and the slot
+// counts until it has stopped. With now the slot is freed at once, while the
+// holder may run on for up to a heartbeat, and the id is refused for 10 min.
+// Errors: ErrNotFound, an ErrUnavailable. Blocks for two calls at most.
+func (m *Manager) Revoke(ctx context.Context, id, why, by string, now bool) error {
+	if !tokenSafe(id, 300) {
+		return fmt.Errorf("revoke: id %q is not valid: %w", id, ErrNotFound)
+	}
+	or(&why, "no reason given")
+	or(&by, "unknown")
+	scopes, err := m.recordScopes(ctx, id)
+	if err != nil {
+		return fmt.Errorf("revoke %s: %w", id, err)
+	}
+	if len(scopes) == 0 {
+		return fmt.Errorf("revoke %s: %w", id, ErrNotFound)
+	}
+	args := []any{id, why, by, flag(now), ms(revokedFor), ms(m.cfg.GiveWay), m.keys.signals(), len(scopes)}
+	reply, _, err := m.call(ctx, m.calls, opRevoke, m.keys.scoped([]string{m.keys.record(id)}, scopes), args)
+	if err != nil {
+		return fmt.Errorf("revoke %s: %w", id, err)
+	}
+	if reply[0] != "ok" {
+		return fmt.Errorf("revoke %s: %w", id, ErrNotFound)
+	}
+	m.metrics.revoked.Inc()
+	m.log.Info().Str("lease", id).Str("why", why).Str("by", by).Bool("now", now).Msg("lease revoked")
+	return nil
+}

@@ -1,0 +1,123 @@
+-- KEYS: sys, record, nonce tombstone, parked-by-tenant, n scopes, n lines.
+-- ARGV: see acquireArgs. All or nothing, in one round trip.
+local id, nonce, owner = ARGV[1], ARGV[2], ARGV[3]
+local ttl, keyttl, maxhold = tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6])
+local quarantine, force = tonumber(ARGV[7]), ARGV[8] == '1'
+local order, waitms = tonumber(ARGV[9]), tonumber(ARGV[10])
+local linecap, parkcap, callms, channel = tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13]), ARGV[14]
+local n = tonumber(ARGV[15])
+if order < 0 then order = now end
+
+-- The caller gave this very call up: its bytes may arrive late.
+if redis.call('EXISTS', KEYS[3]) == 1 then return { 'abandoned' } end
+
+local rec = redis.call('HMGET', KEYS[2], 's', 'f', 'g', 'o', 'c', 'n', 'mw', 'mb')
+if rec[1] == 'X' then return { 'revoked', rec[7] or '', rec[8] or '' } end
+local created, live = now, false
+if rec[1] == 'A' then
+  created = tonumber(rec[5])
+  if created + maxhold <= now then return { 'max_hold' } end
+  for i = 1, n do
+    if alive(KEYS[4 + i], id) then live = true end
+  end
+end
+
+local function place(f, g, verdict)
+  local x = created + maxhold
+  local expires = str(math.min(now + ttl, x))
+  for i = 1, n do
+    redis.call('ZADD', KEYS[4 + i], expires, id)
+    redis.call('PEXPIRE', KEYS[4 + i], keyttl)
+  end
+  redis.call('HSET', KEYS[2], 's', 'A', 'f', f, 'g', g, 'o', owner, 'c', str(created), 'x', str(x),
+    'n', nonce, 'v', verdict, unpack(ARGV, 16 + 2 * n))
+  redis.call('PEXPIRE', KEYS[2], keyttl)
+  return { verdict, f, g, str(x - now), rec[7] or '', rec[8] or '' }
+end
+
+if live then
+  if rec[4] == owner and rec[6] == nonce then return place(rec[2], rec[3], 'held') end
+  local f = next_fence(KEYS[1])
+  return place(f, f, 'transferred')
+end
+if rec[1] then
+  redis.call('HDEL', KEYS[2], 'mw', 'mb')
+  rec[7], rec[8] = nil, nil
+end
+
+local epoch = redis.call('HGET', KEYS[1], 'e')
+if not epoch then
+  epoch = str(now)
+  redis.call('HSET', KEYS[1], 'e', epoch)
+end
+if quarantine > 0 and not force and now - tonumber(epoch) < quarantine then
+  return { 'warming_up', str(tonumber(epoch) + quarantine - now) }
+end
+
+-- Stands in one line at a time; the order given first is kept.
+local function stand(i)
+  local w = KEYS[4 + n + i]
+  local mine = redis.call('HGET', w, id)
+  if mine then
+    order = math.min(order, tonumber(string.match(mine, '^(%S+)')))
+  elseif redis.call('HLEN', w) >= linecap then
+    return 'full'
+  end
+  redis.call('ZREMRANGEBYSCORE', KEYS[4], '-inf', str(now))
+  if not redis.call('ZSCORE', KEYS[4], id) and redis.call('ZCARD', KEYS[4]) >= parkcap then return 'full' end
+  for j = 1, n do
+    if j ~= i then redis.call('HDEL', KEYS[4 + n + j], id) end
+  end
+  redis.call('ZADD', KEYS[4], str(now + waitms), id)
+  redis.call('PEXPIRE', KEYS[4], str(keyttl + waitms))
+  redis.call('HSET', w, id, str(order) .. ' ' .. str(now + waitms) .. ' 0')
+  redis.call('PEXPIRE', w, str(keyttl + waitms))
+  return 'parked'
+end
+
+local function deny(i, used, limit, yielding)
+  local z, retry = KEYS[4 + i], callms
+  if not yielding then
+    local nth = redis.call('ZRANGEBYSCORE', z, '(' .. str(now), '+inf', 'WITHSCORES', 'LIMIT', math.max(used - limit, 0), 1)
+    retry = nth[2] and (tonumber(nth[2]) - now) or -1
+  end
+  local stood = 'no'
+  if ARGV[15 + n + i] == '1' then stood = stand(i) end
+  return { 'denied', str(i), str(used), str(limit), str(retry), stood,
+    unpack(redis.call('ZRANGEBYSCORE', z, '(' .. str(now), '+inf', 'LIMIT', 0, 8)) }
+end
+
+local over = 'granted'
+local lines = redis.call('EXISTS', unpack(KEYS, 5 + n, 4 + 2 * n)) > 0
+for i = 1, n do
+  local z, w, limit = KEYS[4 + i], KEYS[4 + n + i], tonumber(ARGV[15 + i])
+  local used = redis.call('ZCARD', z)
+  if used >= limit or lines then used = in_use(z) end
+  local free, yielding = limit - used, false
+  if lines and not force then
+    local waiting, reserved, mine = line(w, id)
+    free = free - reserved
+    yielding = reserved > 0
+    local mine_order = mine and math.min(mine.order, order) or order
+    if ARGV[15 + n + i] ~= '1' then mine_order = math.huge end
+    if not (mine and mine.called > 0) then
+      for _, e in ipairs(waiting) do
+        if free <= 0 or e.order >= mine_order then break end
+        call_waiter(w, e, callms, channel)
+        free = free - 1
+        yielding = true
+      end
+    end
+  end
+  if free <= 0 then
+    if not force then return deny(i, used, limit, yielding and used < limit) end
+    over = 'granted_over'
+  end
+end
+
+if lines then
+  for i = 1, n do redis.call('HDEL', KEYS[4 + n + i], id) end
+end
+if ARGV[9] ~= '-1' then redis.call('ZREM', KEYS[4], id) end
+local f = next_fence(KEYS[1])
+return place(f, f, over)
