@@ -7,13 +7,15 @@ import "time"
 //
 // The zero value is not useful; use Load, or Default for the defaults alone.
 type Config struct {
-	NATSURL   URL    `env:"NATS_URL" roles:"worker gateway client" secret:"yes" doc:"Where NATS is; may hold user:password, and several servers separated by commas."`
-	NATSCreds string `env:"NATS_CREDS" roles:"worker gateway client" unit:"file" doc:"Credentials file (JWT and seed) for NATS."`
-	NATSNKey  string `env:"NATS_NKEY" roles:"worker gateway client" unit:"file" doc:"Seed file of a NATS nkey."`
-	NATSCA    string `env:"NATS_CA" roles:"worker gateway client" unit:"file" doc:"Certificate authorities that NATS servers are checked with."`
-	NATSCert  string `env:"NATS_CERT" roles:"worker gateway client" unit:"file" doc:"Client certificate for NATS; goes with NATS_KEY."`
-	NATSKey   string `env:"NATS_KEY" roles:"worker gateway client" unit:"file" doc:"Key of the client certificate; goes with NATS_CERT."`
-	RedisURL  URL    `env:"REDIS_URL" roles:"worker gateway client" secret:"yes" doc:"Where Redis is: redis or rediss, also in the Sentinel and Cluster forms."`
+	NATSURL         URL    `env:"NATS_URL" roles:"worker gateway client" secret:"yes" doc:"Where NATS is; may hold user:password, and several servers separated by commas."`
+	NATSCreds       string `env:"NATS_CREDS" roles:"worker gateway client" unit:"file" doc:"Credentials file (JWT and seed) for NATS."`
+	NATSNKey        string `env:"NATS_NKEY" roles:"worker gateway client" unit:"file" doc:"Seed file of a NATS nkey."`
+	NATSCA          string `env:"NATS_CA" roles:"worker gateway client" unit:"file" doc:"Certificate authorities that NATS servers are checked with."`
+	NATSCert        string `env:"NATS_CERT" roles:"worker gateway client" unit:"file" doc:"Client certificate for NATS; goes with NATS_KEY."`
+	NATSKey         string `env:"NATS_KEY" roles:"worker gateway client" unit:"file" doc:"Key of the client certificate; goes with NATS_CERT."`
+	NATSInboxPrefix string `env:"WAKEBUS_INBOX_PREFIX" default:"_INBOX" roles:"worker gateway client" unit:"subject" doc:"Where replies to this process go; each NATS role has its own, so that no other may read them."`
+	Replicas        int    `env:"WAKEBUS_REPLICAS" default:"1" min:"1" max:"5" unit:"servers" roles:"worker gateway" doc:"NATS servers that keep each stream: 1, 3 or 5."`
+	RedisURL        URL    `env:"REDIS_URL" roles:"worker gateway client" secret:"yes" doc:"Where Redis is: redis or rediss, also in the Sentinel and Cluster forms."`
 
 	SpritesAPIURL   URL    `env:"SPRITES_API_URL" default:"https://api.sprites.dev" roles:"worker gateway client" doc:"Base address of the Sprites API."`
 	SpritesAPIToken Secret `env:"SPRITES_API_TOKEN" roles:"worker gateway client" secret:"yes" doc:"Token for the Sprites API. Needed where execution is on."`

@@ -43,6 +43,8 @@ func (c Config) urlRules(r *ruleSet, role Role) {
 	r.hold(c.NATSURL == "" || schemeIn(c.NATSURL, "", "nats", "tls", "ws", "wss"), "NATS_URL", "must be nats, tls, ws or wss addresses")
 	r.hold(c.RedisURL == "" || redisScheme(c.RedisURL), "REDIS_URL", "must be a redis or rediss address")
 	r.hold(schemeIn(c.SpritesAPIURL, "http", "https"), "SPRITES_API_URL", "must be an http or https address")
+	r.hold(c.Replicas%2 == 1, "WAKEBUS_REPLICAS", "must be 1, 3 or 5")
+	r.hold(validInbox(c.NATSInboxPrefix), "WAKEBUS_INBOX_PREFIX", "must be tokens of letters, digits, _ and -, separated by dots")
 	r.hold((c.NATSCert == "") == (c.NATSKey == ""), "NATS_CERT", "goes with NATS_KEY: set both or none")
 	r.hold(c.NATSCreds == "" || c.NATSNKey == "", "NATS_CREDS", "is set together with NATS_NKEY; set one of them")
 }
@@ -116,6 +118,15 @@ func (c Config) doubts(role Role) []Warning {
 		say(c.LimitGlobal > 0 && c.LimitGlobal < c.LimitTenant, "WAKEBUS_LIMIT_GLOBAL", "is below WAKEBUS_LIMIT_TENANT: one tenant can take all of it")
 	}
 	return w
+}
+
+func validInbox(prefix string) bool {
+	for token := range strings.SplitSeq(prefix, ".") {
+		if !plan.ValidToken(token) {
+			return false
+		}
+	}
+	return true
 }
 
 func schemeIn(u URL, schemes ...string) bool {
