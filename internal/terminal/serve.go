@@ -1,0 +1,208 @@
+package terminal
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/wakebus/wakebus/internal/terminal/frame"
+)
+
+// served is why serving an attachment ended.
+type served int
+
+const (
+	servedExited  served = iota // the shell ended
+	servedDropped               // only the attachment did
+	servedDormant               // we let go of it: nobody needs it
+	servedStopped               // the session is to end
+)
+
+// readBytes is the buffer that each attachment reads into. It is small because thousands of idle ones wait with it.
+const readBytes = 8 << 10
+
+// serve moves bytes between the shell and the session until the attachment ends. It closes pty.
+func (s *session) serve(ctx context.Context, pty PTY) served {
+	read := make(chan error, 1)
+	go func() { read <- s.drain(ctx, pty) }() // ends with pty, and is waited for below
+	s.settle(ctx)
+	for {
+		s.feed(pty)
+		select {
+		case <-s.ready:
+		case err := <-read:
+			return s.detached(pty, err)
+		case <-ctx.Done():
+			pty.Close()
+			<-read
+			s.detached(pty, ctx.Err())
+			return servedStopped
+		}
+	}
+}
+
+// detached forgets an attachment that has ended and says why it did.
+func (s *session) detached(pty PTY, err error) served {
+	pty.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	dormant := s.state == stateDormant
+	s.pty, s.sizeSent = nil, frame.Size{}
+	s.holding, s.replay = false, nil
+	switch {
+	case s.end != nil:
+		return servedStopped
+	case errors.Is(err, io.EOF):
+		return servedExited
+	case dormant:
+		return servedDormant
+	}
+	s.state = stateReattaching
+	s.doubtLocked()
+	return servedDropped
+}
+
+// doubtLocked says that keys written just before the drop may not have arrived: no output has followed them, and
+// writing them again could run a command twice.
+func (s *session) doubtLocked() {
+	if s.typed.IsZero() {
+		return
+	}
+	s.typed = time.Time{}
+	for v := range s.viewers {
+		if v.visitor.Role == RoleOwner {
+			v.sendLocked(frame.NewError(frame.CodeInputUncertain,
+				"The connection to the shell was lost; the last keys may not have arrived.", s.page.ID, false))
+		}
+	}
+}
+
+// drain reads the shell's output to the end of the attachment.
+func (s *session) drain(ctx context.Context, pty PTY) error {
+	buf := make([]byte, readBytes)
+	pace := pacer{rate: s.gw.cfg.OutputRate, now: s.gw.cfg.Now}
+	for {
+		n, err := pty.Read(buf)
+		if n > 0 {
+			s.received(buf[:n])
+		}
+		if err != nil {
+			return err
+		}
+		if !s.waitForViewers(ctx) || !pace.wait(ctx, n) {
+			return ctx.Err()
+		}
+	}
+}
+
+// waitForViewers slows a flood down to the fastest viewer, so that an ordinary one misses nothing; one that does not
+// read on holds the shell up for PaceHold at most, once, and gets a gap.
+func (s *session) waitForViewers(ctx context.Context) bool {
+	behind := func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.end == nil && s.lagLocked() > int64(s.gw.cfg.RingBytes)/2 && !s.allStalledLocked()
+	}
+	if !behind() {
+		return true
+	}
+	limit := time.NewTimer(s.gw.cfg.PaceHold)
+	defer limit.Stop()
+	for behind() {
+		select {
+		case <-s.drained:
+			limit.Reset(s.gw.cfg.PaceHold)
+		case <-limit.C:
+			s.mu.Lock()
+			for v := range s.viewers {
+				v.stalled = true
+			}
+			s.mu.Unlock()
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
+// allStalledLocked is true when every viewer has held the shell up once and not read on since.
+func (s *session) allStalledLocked() bool {
+	for v := range s.viewers {
+		if !v.stalled {
+			return false
+		}
+	}
+	return true
+}
+
+// pacer bounds the rate of one shell's output. It belongs to one goroutine.
+type pacer struct {
+	rate  int
+	now   func() time.Time
+	since time.Time
+	spent int
+}
+
+// wait accounts for n bytes and waits when the window's share is spent; false when ctx ended.
+func (p *pacer) wait(ctx context.Context, n int) bool {
+	const window = 50 * time.Millisecond
+	p.spent += n
+	now := p.now()
+	if now.Sub(p.since) >= window {
+		p.since, p.spent = now, n
+	}
+	if p.spent < p.rate/int(time.Second/window) {
+		return true
+	}
+	rest := time.NewTimer(window - now.Sub(p.since))
+	defer rest.Stop()
+	select {
+	case <-rest.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// feed writes what waits for the shell: its size, then input in order. It blocks as long as the shell does not read;
+// closing pty unblocks it.
+func (s *session) feed(pty PTY) {
+	for {
+		s.mu.Lock()
+		if s.pty != pty || s.holding {
+			s.mu.Unlock()
+			return
+		}
+		if s.size != s.sizeSent && s.size.Valid() {
+			size := s.size
+			s.sizeSent = size
+			s.mu.Unlock()
+			if pty.Resize(size) != nil {
+				return // the reader finds out what happened
+			}
+			s.cast.resize(size)
+			continue
+		}
+		e, ok := s.queue.pop()
+		if !ok {
+			s.mu.Unlock()
+			return
+		}
+		e.client.settled += int64(e.size)
+		if len(e.data) > 0 {
+			s.typed = s.gw.cfg.Now()
+			for v := range s.viewers {
+				v.urgent = true
+			}
+		}
+		s.mu.Unlock()
+		if len(e.data) > 0 {
+			if _, err := pty.Write(e.data); err != nil {
+				return
+			}
+		}
+		s.acked(e.client)
+	}
+}
