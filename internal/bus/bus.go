@@ -87,7 +87,9 @@ func (b *Bus) Ready() error {
 func (b *Bus) Status() string { return b.nc.Status().String() }
 
 // Server is the name and version of the server that the connection is on now, for people.
-func (b *Bus) Server() string { return b.nc.ConnectedServerName() + " " + b.nc.ConnectedServerVersion() }
+func (b *Bus) Server() string {
+	return b.nc.ConnectedServerName() + " " + b.nc.ConnectedServerVersion()
+}
 
 // MaxPayload is the largest message that the broker takes, headers included, in bytes.
 func (b *Bus) MaxPayload() int { return int(b.nc.MaxPayload()) }
@@ -103,8 +105,6 @@ func (b *Bus) ReconnectedAt() time.Time {
 
 // AckWait is how long a delivered request may stay silent before another worker gets it.
 func (b *Bus) AckWait() time.Duration { return b.cfg.AckWait }
-
-// Conn and JetStream are not exported on purpose: nothing outside this package speaks NATS.
 
 func (b *Bus) now() time.Time { return b.cfg.Now() }
 

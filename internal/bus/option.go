@@ -3,7 +3,6 @@ package bus
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/url"
 	"time"
 
@@ -85,13 +84,4 @@ func connectTimeout(ctx context.Context) time.Duration {
 		}
 	}
 	return most
-}
-
-// isLoopbackHost reports whether a host name or address can only be this machine.
-func isLoopbackHost(host string) bool {
-	if host == "localhost" {
-		return true
-	}
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback()
 }
