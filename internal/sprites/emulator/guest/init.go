@@ -191,3 +191,6 @@ func (d *initd) signal(m message) error {
 	}
 	return unix.Kill(a.PID, unix.Signal(a.Sig))
 }
+
+// Hooked says whether this binary has called MaybeInit.
+func Hooked() bool { return hooked.Load() }

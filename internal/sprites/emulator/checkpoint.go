@@ -1,0 +1,3 @@
+package emulator
+
+type checkpoint struct{}
