@@ -21,6 +21,9 @@ var tokenPrefixes = []string{
 	"xoxp-", "xoxa-", "xapp-", "npm_", "pypi-", "hf_", "AKIA", "ASIA", "AIza", "eyJ", "SG.", "dop_v1_", "shpat_",
 }
 
+// maxLabel is how far behind "-----BEGIN " a private key's label is looked for, in bytes.
+const maxLabel = 64
+
 // The shortest runs of characters that count as a token: of a known issuer, of letters and digits, of base64.
 const (
 	minIssued = 16
@@ -43,22 +46,22 @@ func redactPEM(text string) string {
 		if i < 0 {
 			break
 		}
-		line, rest, _ := strings.Cut(text[i+len(begin):], "\n")
-		if j := strings.Index(line, mark); j >= 0 {
-			// A key may stand on one line, with its line ends written out.
-			rest = text[i+len(begin)+j+len(mark):]
-		} else {
+		rest := text[i+len(begin):]
+		// The kind of key stands between the two, a few words; a bounded look keeps the time linear.
+		j := strings.Index(rest[:min(len(rest), maxLabel)], mark)
+		if j < 0 {
 			b.WriteString(text[:i+len(begin)])
-			text = text[i+len(begin):]
+			text = rest
 			continue
 		}
 		b.WriteString(text[:i] + redacted)
+		rest = rest[j+len(mark):]
 		k := strings.Index(rest, end)
 		if k < 0 {
 			return b.String()
 		}
 		text = rest[k+len(end):]
-		if j := strings.Index(text, mark); j >= 0 && !strings.Contains(text[:j], "\n") {
+		if j := strings.Index(text[:min(len(text), maxLabel)], mark); j >= 0 {
 			text = text[j+len(mark):]
 		}
 	}
@@ -152,29 +155,30 @@ func skip(text string, i int) int {
 	return i
 }
 
-// word is where a value that starts at from ends: behind its closing quote, or at a space or what ends a shell word.
+// word is where a value that starts at from ends: behind its closing quotes and what is stuck to them, or at a space
+// or what ends a shell word.
 func word(text string, from int) int {
-	if from >= len(text) {
-		return from
-	}
-	if strings.HasPrefix(text[from:], redacted) {
-		return from + len(redacted)
-	}
-	if q := text[from]; q == '"' || q == '\'' {
-		for i := from + 1; i < len(text); i++ {
-			if text[i] == '\\' && q == '"' {
-				i++
-			} else if text[i] == q {
-				return i + 1
-			}
-		}
-		return len(text)
-	}
 	i := from
+	for i < len(text) && (text[i] == '"' || text[i] == '\'') {
+		i = quoted(text, i)
+	}
 	for i < len(text) && strings.IndexByte(" \t\r\n\"'`;|&<>(){},", text[i]) < 0 {
 		i++
 	}
 	return i
+}
+
+// quoted is where the quote that opens at from ends; without an end it is the end of the text.
+func quoted(text string, from int) int {
+	q := text[from]
+	for i := from + 1; i < len(text); i++ {
+		if text[i] == '\\' && q == '"' {
+			i++
+		} else if text[i] == q {
+			return i + 1
+		}
+	}
+	return len(text)
 }
 
 // line is where a header's value that starts at from ends.
