@@ -1,9 +1,11 @@
 package lease
 
 import (
+	"context"
 	"errors"
 	"net/url"
 	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -13,6 +15,7 @@ import (
 // never outlives its caller's deadline: go-redis' defaults retry a lost answer
 // and block for 5 s on a stopped server.
 func newClient(cfg Config, pool int) (redis.UniversalClient, error) {
+	quiet.Do(func() { redis.SetLogger(silent{}) })
 	u, err := url.Parse(cfg.URL)
 	if err != nil {
 		// The parser quotes the URL, and with it the password.
@@ -31,6 +34,14 @@ func newClient(cfg Config, pool int) (redis.UniversalClient, error) {
 		return newSingle(cfg, u.String(), pool)
 	}
 }
+
+// The client writes each failed dial to the process' standard error. Every
+// failure reaches our caller as an error, which is logged once.
+var quiet sync.Once
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
 
 // refused keeps the reason of a URL error and drops what quotes the URL.
 func refused(err error) error {
