@@ -27,7 +27,10 @@ func routes() []route {
 	all := controlRoutes()
 	all = append(all, execRoutes()...)
 	all = append(all, fileRoutes()...)
-	return append(all, machineRoutes()...)
+	all = append(all, policyRoutes()...)
+	all = append(all, socketRoutes()...)
+	all = append(all, checkpointRoutes()...)
+	return append(all, serviceRoutes()...)
 }
 
 func controlRoutes() []route {
@@ -69,7 +72,7 @@ func fileRoutes() []route {
 	}
 }
 
-func machineRoutes() []route {
+func policyRoutes() []route {
 	return []route{
 		{"GET", p + "/policy/network", "policy.network.get", false, (*exchange).getNetwork},
 		{"POST", p + "/policy/network", "policy.network.set", false, (*exchange).setNetwork},
