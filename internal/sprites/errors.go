@@ -133,6 +133,8 @@ func failure(ctx context.Context, op Operation, err error) *Error {
 		e.Class = ClassTimeout
 	case errors.Is(err, context.Canceled):
 		e.Class = ClassCanceled
+	case errors.Is(err, ErrTooLarge):
+		e.Class = ClassInvalid
 	}
 	return e
 }

@@ -67,8 +67,8 @@ func fileQuery(file string) url.Values {
 }
 
 // ReadFile reads at most limit bytes (1 to FileMax) of a file from offset on. name is absolute or relative to the
-// workspace. Each try is bounded by CallTimeout; on the first failure the Sprite is woken by a command and the read tried
-// once more: 2 x 2 CallTimeouts and 3 DialTimeouts at most. Only a missing file (or Sprite) is ClassNotFound.
+// workspace. Each call is bounded by CallTimeout; on the first failure the Sprite is woken by a command and the read tried
+// once more: 4 CallTimeouts for two tries of two calls, and 3 for the wake, is the most it blocks. Only a missing file (or Sprite) is ClassNotFound.
 func (c *Client) ReadFile(ctx context.Context, sprite, name string, offset, limit int64) ([]byte, FileInfo, error) {
 	file, err := guestPath(name)
 	if err == nil {
