@@ -112,11 +112,11 @@ func TestRedactingTwiceChangesNothingMore(t *testing.T) {
 }
 
 // With quadratic time one of these would take minutes and run into the test's own limit.
-func TestHostileTextOfMegabytesIsRedactedInLinearTime(t *testing.T) {
+func TestHostileTextIsRedactedInLinearTime(t *testing.T) {
 	t.Parallel()
 	for _, unit := range []string{"-----BEGIN ", "-----BEGIN PRIVATE KEY-----", "token", "token=", "token ", "--token  ", "a://", "a://b@",
 		"'", "token='", "token=\"\\", "Bearer ", "eyJ.", "a/", "a1", "=", " ", "cookie: "} {
-		text := strings.Repeat(unit, (2<<20)/len(unit))
+		text := strings.Repeat(unit, (512<<10)/len(unit))
 		once := audit.Redact(text)
 		if len(once) > 10*len(text) {
 			t.Errorf("%d bytes of %q became %d", len(text), unit, len(once))
