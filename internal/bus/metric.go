@@ -19,6 +19,7 @@ type metrics struct {
 	running    *prometheus.GaugeVec   // by kind
 	pullErrors *prometheus.CounterVec // by kind
 	readerGaps prometheus.Counter
+	letters    *prometheus.CounterVec // by class
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
@@ -42,13 +43,15 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Help: "Requests that are being handled."}, []string{"kind"}),
 		pullErrors: counters("pull_errors_total", "Pulls that failed for another reason than an empty queue.", "kind"),
 		readerGaps: counter("reader_gaps_total", "Holes that a reader could not fill from the streams."),
+		letters: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "wakebus", Name: "dead_letters_total",
+			Help: "Dead letters that were stored."}, []string{"class"}),
 	}
 	if reg == nil {
 		return m, nil
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{m.connected, m.reconnects, m.events, m.outBytes, m.conflicts, m.ambiguous,
-		m.pulled, m.handedBack, m.running, m.pullErrors, m.readerGaps} {
+		m.pulled, m.handedBack, m.running, m.pullErrors, m.readerGaps, m.letters} {
 		errs = append(errs, reg.Register(c))
 	}
 	return m, errors.Join(errs...)

@@ -32,7 +32,7 @@ type example struct {
 var (
 	at      = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	hash    = strings.Repeat("ab", 32)
-	actor   = &bus.Actor{Tenant: "t", User: "ann", Tier: plan.TierPro, Drive: "d", AgentPage: "a", Conversation: "c", Page: "p"}
+	actor   = &bus.Actor{Tenant: "t", User: "ann", Tier: plan.TierPro, Drive: "d", AgentPage: "a", Conversation: "c", Page: "p", Operator: "ops"}
 	timing  = bus.Timing{Queued: 1, Authorize: 2, Lease: 3, Plan: 4, Provision: 5, Wake: 6, Run: 7, Total: 8, Attempts: 1, Detached: true}
 	running = bus.Record{Phase: plan.PhaseStopping, Attempt: 1, Crashes: 2, Queued: 3, QueuedAt: at, Kind: bus.KindExec, Actor: actor,
 		Sandbox: "wb-x", Plan: plan.ActionCreate, Why: plan.WhyNew, Fresh: true, Woke: "cold", Lease: "t.j.0.1", Fence: 9, Instance: "i",
