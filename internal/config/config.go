@@ -56,7 +56,8 @@ type Config struct {
 	TerminalDetachWindow time.Duration `env:"WAKEBUS_TERMINAL_DETACH_WINDOW" default:"30m" min:"10s" max:"24h" roles:"worker gateway" doc:"How long a terminal without a viewer is kept."`
 	TerminalRecordings   string        `env:"WAKEBUS_TERMINAL_RECORDINGS" roles:"gateway" unit:"folder" doc:"Folder for asciicast v2 recordings. Unset = none are made."`
 
-	TerminalURL URL `env:"TERMINAL_URL" roles:"client" doc:"Where a dev instance's terminal gateway listens; written into its env file."`
+	OperatorKey string `env:"WAKEBUS_OPERATOR_KEY" roles:"client" unit:"file" doc:"Signing key (JWK) of operators' grants, which replays of dead letters travel with. Needed where AUTHZ_MODE is not dev."`
+	TerminalURL URL    `env:"TERMINAL_URL" roles:"client" doc:"Where a dev instance's terminal gateway listens; written into its env file."`
 }
 
 // Role is what a process does with its settings: it decides what is required, and which malformed settings are
