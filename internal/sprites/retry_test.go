@@ -1,0 +1,262 @@
+package sprites_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/wakebus/wakebus/internal/sprites"
+)
+
+// asked makes one call of each operation.
+var asked = map[sprites.Operation]func(ctx context.Context, c *sprites.Client) error{
+	sprites.OpGet:    func(ctx context.Context, c *sprites.Client) error { _, err := c.Get(ctx, "box"); return err },
+	sprites.OpList:   func(ctx context.Context, c *sprites.Client) error { _, _, err := c.List(ctx, ""); return err },
+	sprites.OpDelete: func(ctx context.Context, c *sprites.Client) error { return c.Delete(ctx, "box") },
+	sprites.OpExec: func(ctx context.Context, c *sprites.Client) error {
+		_, err := c.Start(ctx, command())
+		return err
+	},
+	sprites.OpProbe: func(ctx context.Context, c *sprites.Client) error {
+		_, err := c.Guard(ctx, "box", "dev.job.0")
+		return err
+	},
+	sprites.OpAttach: func(ctx context.Context, c *sprites.Client) error {
+		_, _, err := c.Attach(ctx, sprites.AttachRequest{Sprite: "box", Session: sprites.Session{ID: "41"}})
+		return err
+	},
+	sprites.OpSessions: func(ctx context.Context, c *sprites.Client) error { _, err := c.Sessions(ctx, "box"); return err },
+	sprites.OpPolicy:   func(ctx context.Context, c *sprites.Client) error { _, err := c.GetPolicy(ctx, "box"); return err },
+	sprites.OpCheckpoints: func(ctx context.Context, c *sprites.Client) error {
+		_, err := c.Checkpoints(ctx, "box")
+		return err
+	},
+	sprites.OpCheckpoint: func(ctx context.Context, c *sprites.Client) error { return c.Restore(ctx, "box", "v1") },
+}
+
+// faults provoke each class that an answer, or none, can have.
+var faults = map[sprites.Class]http.HandlerFunc{
+	sprites.ClassRateLimited:     respond(429, `{"error":"slow_down"}`, "Retry-After", "1"),
+	sprites.ClassConcurrentLimit: respond(429, `{"error":"concurrent_sprite_limit_exceeded"}`),
+	sprites.ClassConflict:        respond(409, `{"error":"a sprite named box exists"}`),
+	sprites.ClassNotFound:        respond(404, `sprite not found`),
+	sprites.ClassUnauthorized:    respond(401, `{"error":"authentication failed"}`),
+	sprites.ClassInvalid:         respond(400, `{"errors":["no"]}`),
+	sprites.ClassUnavailable:     respond(503, `<html>wait</html>`),
+	sprites.ClassTimeout:         respond(408, ``),
+	sprites.ClassTransport:       drop,
+}
+
+// wantTries is the table of case 27, written down a second time on purpose.
+func wantTries(op sprites.Operation, class sprites.Class) int {
+	weather := class == sprites.ClassRateLimited || class == sprites.ClassUnavailable || class == sprites.ClassTimeout || class == sprites.ClassTransport
+	switch {
+	case !weather:
+		return 1
+	case op == sprites.OpCheckpoint:
+		return 1
+	case op == sprites.OpCreate && class == sprites.ClassRateLimited:
+		return 1
+	case op == sprites.OpFiles:
+		return 2
+	case op == sprites.OpCreate || op == sprites.OpExec || op == sprites.OpProbe || op == sprites.OpAttach:
+		return 3
+	}
+	return 4
+}
+
+func TestCase27EveryPairOfOperationAndClassFollowsTheTable(t *testing.T) {
+	t.Parallel()
+	for _, op := range sprites.Operations() {
+		for _, class := range sprites.Classes() {
+			if got, want := sprites.Tries(op, class), wantTries(op, class); got != want {
+				t.Errorf("%s on %s: %d tries by the table, want %d", op, class, got, want)
+			}
+			call, ok := asked[op]
+			fault, ok2 := faults[class]
+			if !ok || !ok2 {
+				continue // create, kill and files are walked in their own tests; canceled has no answer
+			}
+			t.Run(fmt.Sprintf("%s on %s", op, class), func(t *testing.T) {
+				t.Parallel()
+				f := newFake(t)
+				f.mux.HandleFunc("/", fault)
+				err := call(t.Context(), f.client())
+				if op == sprites.OpDelete && class == sprites.ClassNotFound {
+					if err != nil {
+						t.Errorf("deleting what is gone: %v", err)
+					}
+				} else if sprites.ClassOf(err) != class {
+					t.Errorf("got %v", err)
+				}
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				// net/http itself repeats a GET on a connection that died idle; a fresh one per try keeps counts exact.
+				if got, want := len(f.calls), wantTries(op, class); got != want {
+					t.Errorf("%d tries, want %d", got, want)
+				}
+			})
+		}
+	}
+}
+
+func TestCase27WaitsGrowHonourTheHintAndStopAtTheCap(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.on("GET /box", respond(503, ""))
+	_, err := f.client().Get(t.Context(), "box")
+	want := "[200ms 400ms 800ms]"
+	if got := fmt.Sprint(f.waits()); got != want || sprites.ClassOf(err) != sprites.ClassUnavailable {
+		t.Errorf("waits %s, want %s (%v)", got, want, err)
+	}
+
+	f = newFake(t)
+	f.on("GET /box", inTurn(respond(429, `{"retry_after_seconds":2}`, "Retry-After", "1"), respond(200, record("box", "cold"))))
+	if _, err := f.client().Get(t.Context(), "box"); err != nil || fmt.Sprint(f.waits()) != "[2s]" {
+		t.Errorf("waits %v, want the body's hint of 2 s (%v)", f.waits(), err)
+	}
+
+	f = newFake(t)
+	f.on("GET /box", respond(429, `{"retry_after_seconds":60}`))
+	_, err = f.client().Get(t.Context(), "box")
+	var e *sprites.Error
+	if !errors.As(err, &e) || e.RetryAfter != time.Minute || f.count("GET /v1/sprites/box") != 1 {
+		t.Errorf("a long hint is not to be waited for here: %v, %d calls", err, f.count("GET /v1/sprites/box"))
+	}
+}
+
+func TestCase27ARefusedTokenIsCountedAndLoggedForTheOperator(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.on("GET /box", respond(403, ""))
+	var log lines
+	c := f.client(log.into)
+	if _, err := c.Get(t.Context(), "box"); sprites.ClassOf(err) != sprites.ClassUnauthorized {
+		t.Fatal(err)
+	}
+	if got := log.String(); !strings.Contains(got, `"level":"error"`) || !strings.Contains(got, "refuses our token") {
+		t.Errorf("log %q", got)
+	}
+}
+
+func TestRefusalsAreReadFromAllKnownShapes(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
+	for _, tt := range []struct {
+		status      int
+		body, after string
+		class       sprites.Class
+		code        string
+		hint        time.Duration
+	}{
+		{429, `{"error":"sprite_creation_rate_limited","limit":10,"window_seconds":60,"retry_after_seconds":42}`, "7", sprites.ClassRateLimited, "sprite_creation_rate_limited", 42 * time.Second},
+		{429, `{"error":"concurrent_sprite_limit_exceeded","current_count":3}`, "", sprites.ClassConcurrentLimit, "concurrent_sprite_limit_exceeded", 0},
+		{429, `too many`, "", sprites.ClassRateLimited, "", 10 * time.Second},
+		{429, `{}`, "Sat, 01 Aug 2026 12:01:00 GMT", sprites.ClassRateLimited, "", time.Minute},
+		{429, `{"retry_after_seconds":1e300}`, "", sprites.ClassRateLimited, "", 15 * time.Minute},
+		{429, `{"retry_after_seconds":-5}`, "-3", sprites.ClassRateLimited, "", 10 * time.Second},
+		{429, `{"retry_after_seconds":"soon"}`, "NaN", sprites.ClassRateLimited, "", 10 * time.Second},
+		{409, `{"error":"A sprite named 'x' already exists."}`, "", sprites.ClassConflict, "", 0},
+		{404, `{"error":"no such file","code":"ENOENT","path":"/x"}`, "", sprites.ClassNotFound, "ENOENT", 0},
+		{410, ``, "", sprites.ClassNotFound, "", 0},
+		{500, `{"error":"failed to retrieve sprite"}`, "", sprites.ClassUnavailable, "", 0},
+		{502, `<html>`, "3", sprites.ClassUnavailable, "", 3 * time.Second},
+		{302, ``, "", sprites.ClassInvalid, "", 0},
+		{200, `<html>`, "", sprites.ClassUnavailable, "", 0},
+		{400, `{"errors":["invalid sprite name format"]}`, "", sprites.ClassInvalid, "", 0},
+	} {
+		header := http.Header{}
+		if tt.after != "" {
+			header.Set("Retry-After", tt.after)
+		}
+		e := sprites.Refusal(tt.status, header, []byte(tt.body), now)
+		if e.Class != tt.class || e.Code != tt.code || e.RetryAfter != tt.hint {
+			t.Errorf("%d %s: got %s %q %s", tt.status, tt.body, e.Class, e.Code, e.RetryAfter)
+		}
+	}
+}
+
+// gate is a Gate whose answers a test sets.
+type gate struct {
+	mu      sync.Mutex
+	refuse  map[sprites.Operation]error
+	entered []sprites.Operation
+	told    []sprites.Outcome
+}
+
+var _ sprites.Gate = (*gate)(nil)
+
+func (g *gate) Enter(_ context.Context, op sprites.Operation, _ string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := g.refuse[op]; err != nil {
+		return err
+	}
+	g.entered = append(g.entered, op)
+	return nil
+}
+
+func (g *gate) Report(_ context.Context, _ sprites.Operation, _ string, o sprites.Outcome) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.told = append(g.told, o)
+}
+
+func TestTheGateIsAskedBeforeEachTryAndToldAfter(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.on("GET /box", inTurn(respond(503, "", "Retry-After", "3"), respond(200, record("box", "cold"))))
+	g := &gate{}
+	if _, err := f.gated(g).Get(t.Context(), "box"); err != nil {
+		t.Fatal(err)
+	}
+	if len(g.entered) != 2 || len(g.told) != 2 || g.told[0] != (sprites.Outcome{Class: sprites.ClassUnavailable, RetryAfter: 3 * time.Second}) || g.told[1] != (sprites.Outcome{}) {
+		t.Errorf("entered %v, told %v", g.entered, g.told)
+	}
+}
+
+func TestAClosedGateHoldsUpItsOperationAndNeverAnEnd(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.on("DELETE /box", respond(204, ""))
+	f.on("GET /box", respond(200, record("box", "cold")))
+	closed := map[sprites.Operation]error{}
+	for _, op := range sprites.Operations() {
+		if op != sprites.OpGet {
+			closed[op] = &sprites.GateClosed{Op: op, Class: sprites.ClassRateLimited, RetryAfter: 9 * time.Second}
+		}
+	}
+	c := f.gated(&gate{refuse: closed})
+	_, err := c.Start(t.Context(), command())
+	var e *sprites.Error
+	if !errors.As(err, &e) || e.Class != sprites.ClassRateLimited || e.RetryAfter != 9*time.Second || f.count("GET /v1/sprites/box/exec") != 0 {
+		t.Errorf("exec: %v", err)
+	}
+	if _, err := c.Get(t.Context(), "box"); err != nil {
+		t.Errorf("another operation is held up: %v", err)
+	}
+	if err := c.Delete(t.Context(), "box"); err != nil {
+		t.Errorf("an end is held up: %v", err)
+	}
+}
+
+func TestABrokenGateStopsCreationsOnly(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.on("GET /box", inTurn(respond(404, ""), respond(200, record("box", "cold"))))
+	broken := errors.New("redis is away")
+	g := &gate{refuse: map[sprites.Operation]error{sprites.OpCreate: broken, sprites.OpGet: broken}}
+	c := f.gated(g)
+	_, err := c.Provision(t.Context(), sprites.ProvisionRequest{Name: "box", Create: true})
+	if sprites.ClassOf(err) != sprites.ClassUnavailable || !errors.Is(err, broken) || f.count("POST /v1/sprites") != 0 {
+		t.Errorf("create: %v", err)
+	}
+	if _, err := c.Get(t.Context(), "box"); err != nil {
+		t.Errorf("get: %v", err)
+	}
+}
