@@ -1,0 +1,306 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/wakebus/wakebus/internal/plan"
+)
+
+// lane is everything that one kind of request needs: its slots, and the pullers that fill them.
+type lane struct {
+	pool    *Pool
+	kind    Kind
+	slots   *slots
+	reserve *slots
+	fresh   *puller
+	due     *puller
+	extra   *puller // serves the reserve; nil for kinds that have none
+}
+
+func newLane(p *Pool, kind Kind) *lane {
+	l := &lane{pool: p, kind: kind, slots: newSlots(p.Slots(kind))}
+	src := queueSources(kind)
+	l.fresh = &puller{lane: l, queue: binding{src: src[0], source: SourceQueue}, first: binding{src: src[1], source: SourceRetry}}
+	l.due = &puller{lane: l, queue: binding{src: src[1], source: SourceRetry}, spare: 1}
+	if kind != KindEnd {
+		l.reserve = newSlots(p.cfg.Reserve)
+		l.extra = &puller{lane: l, queue: binding{src: src[0], source: SourceQueue}, first: binding{src: src[1], source: SourceRetry}}
+	}
+	return l
+}
+
+func (l *lane) pullers() []*puller {
+	if l.extra == nil {
+		return []*puller{l.fresh, l.due}
+	}
+	return []*puller{l.fresh, l.due, l.extra}
+}
+
+// binding is a puller's own handle on a consumer; only its goroutine uses it.
+type binding struct {
+	src    queueSource
+	source Source
+	cons   jetstream.Consumer
+}
+
+// puller is one loop of "take a slot, then pull one". The due puller parks only while a second slot is free; below that
+// the fresh one looks for due retries first, so that the last slot never waits at the wrong queue.
+type puller struct {
+	lane   *lane
+	queue  binding
+	first  binding // looked into before queue, without waiting
+	spare  int
+	parked atomic.Bool  // a pull waits at the broker
+	silent atomic.Int64 // since when the broker has not answered, unix nanoseconds; 0 while it does
+}
+
+// silence is how long a puller may hear nothing before the pool counts as unhealthy.
+const silence = 5 * time.Second
+
+func (u *puller) health() error {
+	if since := u.silent.Load(); since != 0 && time.Since(time.Unix(0, since)) > silence {
+		return fmt.Errorf("consumer %s of %s has been silent since %s: %w", u.queue.src.consumer, u.queue.src.stream,
+			time.Unix(0, since).UTC().Format(time.RFC3339), ErrUnreachable)
+	}
+	return nil
+}
+
+// run pulls until pulling ends; deliveries are handled under work.
+func (u *puller) run(pulling, work context.Context) error {
+	if u == u.lane.extra {
+		return u.runReserve(pulling, work)
+	}
+	failures := 0
+	for u.awake(pulling) && u.lane.slots.acquire(pulling, u.spare) {
+		d, err := u.pull(pulling)
+		if d != nil && pulling.Err() == nil {
+			failures = 0
+			u.lane.pool.start(work, d, u.lane.slots.release)
+			continue
+		}
+		if d != nil {
+			u.handBack(d)
+		}
+		u.lane.slots.release()
+		if err == nil {
+			failures = 0
+			continue
+		}
+		if errors.Is(err, nats.ErrConnectionClosed) {
+			return fmt.Errorf("pull %s requests: %w", u.lane.kind, ErrClosed)
+		}
+		failures++
+		u.mend(pulling, err, failures)
+	}
+	return nil
+}
+
+// awake waits while pulling is paused; false when it has ended. What is paused is a state elsewhere that gives no signal,
+// so it is looked at five times a second.
+func (u *puller) awake(ctx context.Context) bool {
+	for ctx.Err() == nil {
+		if !u.lane.pool.full.Load() && !u.lane.pool.cfg.Paused(u.lane.kind) {
+			return true
+		}
+		u.silent.Store(0)
+		wait(ctx, 200*time.Millisecond)
+	}
+	return false
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// pull takes one message: a due retry if one is there, else what comes within PullWait. nil and nil when none came.
+func (u *puller) pull(ctx context.Context) (*Delivery, error) {
+	if u.first.src.stream != "" && !u.lane.due.parked.Load() {
+		if d, err := u.glance(ctx, &u.first); d != nil || err != nil {
+			return d, err
+		}
+	}
+	cons, err := u.bind(ctx, &u.queue)
+	if err != nil {
+		return nil, err
+	}
+	u.parked.Store(true)
+	// Never with a context: a pull cancelled at the wrong moment leaves a message delivered and unseen until AckWait.
+	wait := u.lane.pool.cfg.PullWait
+	msg, err := cons.Next(jetstream.FetchMaxWait(wait), jetstream.FetchHeartbeat(wait*2/5))
+	u.parked.Store(false)
+	return u.received(&u.queue, msg, err)
+}
+
+// glance takes one message if one is there.
+func (u *puller) glance(ctx context.Context, q *binding) (*Delivery, error) {
+	cons, err := u.bind(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	batch, err := cons.FetchNoWait(1)
+	if err != nil {
+		return u.received(q, nil, err)
+	}
+	msg, ok := <-batch.Messages()
+	if !ok {
+		err = batch.Error()
+		if err == nil {
+			err = nats.ErrTimeout
+		}
+	}
+	return u.received(q, msg, err)
+}
+
+func (u *puller) received(q *binding, msg jetstream.Msg, err error) (*Delivery, error) {
+	switch {
+	case err == nil && msg != nil:
+	case errors.Is(err, nats.ErrTimeout):
+		// The broker said that nothing came; when it is gone its heartbeat is missed instead.
+		u.silent.Store(0)
+		return nil, nil
+	default:
+		u.silent.CompareAndSwap(0, time.Now().UnixNano())
+		if lostConsumer(err) {
+			q.cons = nil
+		}
+		return nil, err
+	}
+	u.silent.Store(0)
+	d, err := newDelivery(u.lane.pool.bus, u.lane.kind, q.source, msg)
+	if err != nil {
+		return nil, err
+	}
+	u.lane.pool.bus.met.pulled.WithLabelValues(string(u.lane.kind), string(q.source)).Inc()
+	return d, nil
+}
+
+func lostConsumer(err error) bool {
+	return errors.Is(err, jetstream.ErrConsumerDeleted) || errors.Is(err, jetstream.ErrConsumerNotFound) ||
+		errors.Is(err, jetstream.ErrConsumerDoesNotExist) || errors.Is(err, nats.ErrNoResponders)
+}
+
+// bind gets the consumer, and makes it anew when somebody deleted it.
+func (u *puller) bind(ctx context.Context, q *binding) (jetstream.Consumer, error) {
+	if q.cons == nil {
+		cons, err := u.lane.pool.bus.setupConsumer(ctx, q.src)
+		if err != nil {
+			u.silent.CompareAndSwap(0, time.Now().UnixNano())
+			return nil, err
+		}
+		q.cons = cons
+	}
+	return q.cons, nil
+}
+
+// mend waits after a failed pull: 100 ms, doubling to 3 s.
+func (u *puller) mend(ctx context.Context, err error, failures int) {
+	if ctx.Err() != nil {
+		return
+	}
+	u.lane.pool.bus.met.pullErrors.WithLabelValues(string(u.lane.kind)).Inc()
+	if failures == 1 || failures%20 == 0 {
+		u.lane.pool.log.Warn().Err(err).Str("consumer", u.queue.src.consumer).Int("failures", failures).Msg("pulling failed")
+	}
+	wait(ctx, min(3*time.Second, 100*time.Millisecond<<min(failures-1, 5)))
+}
+
+func (u *puller) handBack(d *Delivery) {
+	u.lane.pool.bus.met.handedBack.WithLabelValues(string(u.lane.kind)).Inc()
+	if err := d.Nak(0); err != nil {
+		u.lane.pool.log.Warn().Err(err).Msg("a request could not be given back; it comes again after AckWait")
+	}
+}
+
+// runReserve looks for runs that another worker left, while no ordinary slot is free (or the journal is too full for new
+// runs). A request that is new is given back at once, for whoever has a slot.
+func (u *puller) runReserve(pulling, work context.Context) error {
+	pause := max(50*time.Millisecond, u.lane.pool.bus.cfg.AckWait/18)
+	failures := 0
+	for pulling.Err() == nil {
+		full, changed := u.lane.slots.full()
+		if !full && !u.lane.pool.full.Load() {
+			u.silent.Store(0)
+			waitFor(pulling, changed, time.Second)
+			continue
+		}
+		if u.lane.pool.cfg.Paused(u.lane.kind) {
+			wait(pulling, pause)
+			continue
+		}
+		if err := u.rescue(pulling, work); err != nil {
+			if errors.Is(err, nats.ErrConnectionClosed) {
+				return fmt.Errorf("pull %s requests: %w", u.lane.kind, ErrClosed)
+			}
+			failures++
+			u.mend(pulling, err, failures)
+			continue
+		}
+		failures = 0
+		wait(pulling, pause)
+	}
+	return nil
+}
+
+func waitFor(ctx context.Context, signal <-chan struct{}, most time.Duration) {
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case <-signal:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// rescue looks at up to three messages of each queue. The broker hands out redeliveries first, so a run that was left comes
+// before requests that only wait.
+func (u *puller) rescue(pulling, work context.Context) error {
+	for _, q := range []*binding{&u.first, &u.queue} {
+		for range 3 {
+			if !u.lane.reserve.acquire(pulling, 0) {
+				return nil
+			}
+			d, err := u.glance(pulling, q)
+			if d == nil {
+				u.lane.reserve.release()
+				if err != nil {
+					return err
+				}
+				break
+			}
+			if pulling.Err() == nil && u.left(pulling, d) {
+				d.Reserve = true
+				u.lane.pool.start(work, d, u.lane.reserve.release)
+				continue
+			}
+			u.handBack(d)
+			u.lane.reserve.release()
+		}
+	}
+	return nil
+}
+
+// left reports whether the delivery's run was begun and has nobody, as far as its redelivery and its journal tell. A run
+// whose result is stored only needs its last steps repeated, which is quick.
+func (u *puller) left(ctx context.Context, d *Delivery) bool {
+	key, ok := d.Key()
+	if !ok {
+		return false
+	}
+	last, record, err := u.lane.pool.bus.LastState(ctx, key)
+	if err != nil {
+		return false
+	}
+	return last.Owner != NoOwner || last.Kind == EventResult || !record.Phase.Before(plan.PhaseDialing)
+}
