@@ -215,7 +215,7 @@ func TestWithoutRedisTheGateDoesNotHoldCallsUp(t *testing.T) {
 func TestOneLeaderAtATimeAndTheNextTakesOver(t *testing.T) {
 	eachServer(t, func(t *testing.T, s *server) {
 		cfg := s.config()
-		cfg.TTL = 600 * time.Millisecond
+		cfg.TTL, cfg.CallTimeout = 1200*time.Millisecond, 290*time.Millisecond
 		type term struct {
 			who string
 			ctx context.Context
@@ -248,7 +248,7 @@ func TestOneLeaderAtATimeAndTheNextTakesOver(t *testing.T) {
 		select {
 		case second := <-led:
 			t.Fatalf("%s leads beside a", second.who)
-		case <-time.After(700 * time.Millisecond): // more than a ttl
+		case <-time.After(1300 * time.Millisecond): // more than a ttl
 		}
 		stopA()
 		if err := <-doneA; !errors.Is(err, context.Canceled) {
@@ -282,7 +282,7 @@ func TestALeaderThatRedisDoesNotConfirmStopsBeforeItsTermIsOver(t *testing.T) {
 	t.Parallel()
 	s := startReal(t)
 	cfg := s.config()
-	cfg.TTL, cfg.CallTimeout = 900*time.Millisecond, 100*time.Millisecond
+	cfg.TTL, cfg.CallTimeout = 1600*time.Millisecond, 300*time.Millisecond
 	m := open(t, cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

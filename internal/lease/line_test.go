@@ -89,7 +89,7 @@ func TestFreedSlotsCallTheWaitersInTheOrderTheyQueued(t *testing.T) {
 func TestAWaiterThatDiedHoldsASlotUpForTheGiveWayOnly(t *testing.T) {
 	eachServer(t, func(t *testing.T, s *server) {
 		cfg := s.config()
-		cfg.TTL, cfg.Now = time.Minute, nil
+		cfg.TTL = time.Minute
 		m := open(t, cfg)
 		l := must(t, m, ask("acme.a.0.1", 1))
 		standing(t, m, waiter("acme.dead.0.1", 1))

@@ -17,7 +17,7 @@ func TestCase43APausedServerCostsNobodyARunAndAdmitsNothing(t *testing.T) {
 	t.Parallel()
 	s := startReal(t)
 	cfg := s.config()
-	cfg.TTL, cfg.CallTimeout = 1200*time.Millisecond, 100*time.Millisecond
+	cfg.TTL, cfg.CallTimeout = 2400*time.Millisecond, 300*time.Millisecond
 	m := open(t, cfg)
 	run(t, m)
 	l := must(t, m, ask("acme.a.0.1", 1))
@@ -170,7 +170,7 @@ func TestAPartitionedHolderIsUnconfirmedBeforeItsSlotIsGivenAway(t *testing.T) {
 	s := startReal(t)
 	p := startProxy(t, s.addr)
 	cfg := s.config()
-	cfg.TTL, cfg.CallTimeout = 1200*time.Millisecond, 100*time.Millisecond
+	cfg.TTL, cfg.CallTimeout = 2400*time.Millisecond, 300*time.Millisecond
 	other := open(t, cfg)
 	cfg.URL, cfg.Owner = p.url(), "cut.1"
 	m := open(t, cfg)
@@ -203,7 +203,7 @@ func TestAnAcquireThatArrivesLateIsTakenBack(t *testing.T) {
 	s := startReal(t)
 	p := startProxy(t, s.addr)
 	cfg := s.config()
-	cfg.CallTimeout = 100 * time.Millisecond
+	cfg.CallTimeout = 300 * time.Millisecond
 	direct := open(t, cfg)
 	// Warm the scripts: an unknown EVALSHA would be refused and prove nothing.
 	warm := must(t, direct, ask("acme.w.0.1", 1))
@@ -255,7 +255,7 @@ func TestCase44AHeartbeatThatArrivesAfterTheReleaseRaisesNothing(t *testing.T) {
 	s := startReal(t)
 	p := startProxy(t, s.addr)
 	cfg := s.config()
-	cfg.TTL, cfg.CallTimeout = 4*time.Second, 150*time.Millisecond
+	cfg.TTL, cfg.CallTimeout = 10*time.Second, 300*time.Millisecond
 	direct := open(t, cfg)
 	cfg.URL, cfg.Owner = p.url(), "slow.1"
 	m := open(t, cfg)
@@ -291,7 +291,7 @@ func TestAReleaseThatFailsIsFinishedInTheBackground(t *testing.T) {
 	s := startReal(t)
 	p := startProxy(t, s.addr)
 	cfg := s.config()
-	cfg.TTL, cfg.CallTimeout = 10*time.Second, 100*time.Millisecond
+	cfg.TTL, cfg.CallTimeout = 10*time.Second, 300*time.Millisecond
 	direct := open(t, cfg)
 	cfg.URL, cfg.Owner = p.url(), "cut.1"
 	m := open(t, cfg)
