@@ -4,8 +4,11 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/wakebus/wakebus/internal/sprites/emulator"
 )
 
 func TestMain(m *testing.M) {
+	emulator.MaybeInit()
 	goleak.VerifyTestMain(m)
 }
