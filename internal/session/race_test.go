@@ -115,17 +115,6 @@ func (w *world) step(a *actor) {
 
 func (w *world) plan(a *actor) {
 	ctx := w.t.Context()
-	var busy *session.Busy
-	if errors.As(a.snap.Busy(a.by.Run), &busy) {
-		for _, other := range w.actors {
-			if other.by.Run == busy.Holder && other.over() {
-				w.took(a, stagePlan)(w.store.TakeHold(ctx, a.snap, a.by))
-				return
-			}
-		}
-		a.stage = stageLoad
-		return
-	}
 	f := a.snap.Facts(w.clock.now)
 	f.Intent, f.Authorised, f.Authentic, f.FreshStart, f.Queued = plan.IntentRun, true, true, a.fresh, a.by.Seq
 	f.HardExpiry, f.Presence = plan.DefaultHardExpiry, plan.PresencePresent
@@ -135,7 +124,20 @@ func (w *world) plan(a *actor) {
 	if w.sprite == 0 {
 		f.Presence = plan.PresenceGone
 	}
-	w.follow(a, plan.Decide(f))
+	p := plan.Decide(f)
+	// A denial takes no hold: it writes nothing.
+	var busy *session.Busy
+	if p.Action == plan.ActionDeny || !errors.As(a.snap.Busy(a.by.Run), &busy) {
+		w.follow(a, p)
+		return
+	}
+	for _, other := range w.actors {
+		if other.by.Run == busy.Holder && other.over() {
+			w.took(a, stagePlan)(w.store.TakeHold(ctx, a.snap, a.by))
+			return
+		}
+	}
+	a.stage = stageLoad
 }
 
 func (w *world) follow(a *actor, p plan.Plan) {
@@ -196,6 +198,19 @@ func (w *world) settled() {
 func (w *world) finish() {
 	// Whatever was left behind by the dead is picked up by the next request.
 	w.add(rapid.Bool().Draw(w.t, "last is an end"), rapid.Bool().Draw(w.t, "last is fresh"))
+	w.drain()
+	s, err := w.store.Load(w.t.Context(), w.key)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if s.State() == plan.LinkTearingDown && s.Link.EndedSeq > 0 {
+		// An end that died is the one thing that a plain run may not finish; its own message comes again.
+		w.add(true, false)
+		w.drain()
+	}
+}
+
+func (w *world) drain() {
 	for range 1000 {
 		busy := false
 		for _, a := range w.actors {

@@ -90,7 +90,7 @@ func (s *Store) Unconfirmed(ctx context.Context, snap Snapshot, by Hold, class s
 }
 
 // TakeHold moves a hold to by, whose caller has seen that the holder's journal has ended. By the holder itself it
-// changes nothing. Errors: *Forbidden (nobody holds the link), ErrConflict.
+// changes nothing. Decide first: a request that will be denied takes no hold. Errors: *Forbidden (nobody holds the link), ErrConflict.
 func (s *Store) TakeHold(ctx context.Context, snap Snapshot, by Hold) (Snapshot, error) {
 	if !held(snap.State()) {
 		return snap, &Forbidden{Change: "take hold", State: snap.State()}
