@@ -1,5 +1,289 @@
 package main
 
-import "context"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
 
-func (c *cli) check(ctx context.Context, f checkFlags) error { _ = ctx; _ = f; return nil }
+	"github.com/wakebus/wakebus/internal/authz"
+	"github.com/wakebus/wakebus/internal/bus"
+	"github.com/wakebus/wakebus/internal/config"
+	"github.com/wakebus/wakebus/internal/job"
+	"github.com/wakebus/wakebus/internal/lease"
+	"github.com/wakebus/wakebus/internal/session"
+	"github.com/wakebus/wakebus/internal/sprites"
+)
+
+// verdict is what a check found.
+type verdict string
+
+// The closed set of verdicts.
+const (
+	verdictOK   verdict = "ok"
+	verdictNote verdict = "note"
+	verdictFail verdict = "fail"
+)
+
+// finding is one line of `worker check`.
+type finding struct {
+	Verdict verdict `json:"verdict"`
+	What    string  `json:"what"`
+	ToDo    string  `json:"to_do,omitempty"`
+}
+
+// checkup collects findings and prints each as it comes.
+type checkup struct {
+	c      *cli
+	failed bool
+}
+
+func (u *checkup) say(v verdict, what, todo string) {
+	u.failed = u.failed || v == verdictFail
+	if u.c.flags.json {
+		_ = u.c.printJSON(finding{v, what, todo}) // a closed standard output ends nothing here
+		return
+	}
+	fmt.Fprintf(u.c.out, "%-4s  %s", v, clean(what))
+	if todo != "" {
+		fmt.Fprintf(u.c.out, "  %s", clean(todo))
+	}
+	fmt.Fprintln(u.c.out)
+}
+
+// checkTimeout bounds all checks but the live one together.
+const checkTimeout = time.Minute
+
+// minPayload is what results need: previews of 4 x 32 KiB in base64 beside the record, and 64 KiB of stdin with its
+// request (surface of sandbox.exec).
+const minPayload = 1 << 20
+
+func (c *cli) check(ctx context.Context, f checkFlags) error {
+	u := &checkup{c: c}
+	settings, err := c.settings()
+	var bad *config.Problem
+	if errors.As(err, &bad) {
+		for _, p := range config.Problems(err) {
+			u.say(verdictFail, p.Variable, p.Why)
+		}
+		return endWith(codeRefused)
+	}
+	if err != nil {
+		return err
+	}
+	dev := settings.AuthzMode == config.AuthDev
+	u.settings(settings, dev)
+	ctx, stop := c.untilSignal(ctx)
+	defer stop()
+	short, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	b := u.nats(short, settings)
+	if b != nil {
+		defer b.Close()
+	}
+	u.redis(short, settings, dev)
+	u.sprites(short, settings)
+	if f.live {
+		u.live(ctx, settings)
+	}
+	if u.failed {
+		return endWith(codeRefused)
+	}
+	return nil
+}
+
+func (u *checkup) settings(s config.Client, dev bool) {
+	switch {
+	case s.File != nil:
+		u.say(verdictOK, "settings of the dev instance of "+s.File.Dir, "")
+	case dev:
+		u.say(verdictNote, "AUTHZ_MODE is dev", "everybody on this machine may run code as anybody; not for production")
+	default:
+		u.say(verdictOK, "settings of the environment", "")
+	}
+	switch n := len(s.SessionSecret); {
+	case n == 0:
+		u.say(verdictNote, "SANDBOX_SESSION_SECRET is not set here", "workers need it while execution is on")
+	case n < config.MinSessionSecret:
+		u.say(verdictFail, "SANDBOX_SESSION_SECRET is too short", "make it 32 bytes or more; a shorter one counts as absent")
+	default:
+		u.say(verdictOK, "SANDBOX_SESSION_SECRET is long enough", "")
+	}
+	if s.GrantKeysFile == "" {
+		return
+	}
+	if _, err := authz.OpenKeyFile(s.GrantKeysFile, authz.KeyFileConfig{Now: u.c.now}); err != nil {
+		u.say(verdictFail, "GRANT_KEYS_FILE cannot be used: "+err.Error(), "make it with: worker grant key")
+		return
+	}
+	u.say(verdictOK, "GRANT_KEYS_FILE is a key set", "")
+}
+
+// nats checks the broker and returns the connection, nil when there is none.
+func (u *checkup) nats(ctx context.Context, s config.Client) *bus.Bus {
+	b, _, err := u.c.quietly().connect(ctx)
+	if err != nil {
+		u.say(verdictFail, "nats "+s.NATSURL.String()+": "+err.Error(), "start it, or set NATS_URL")
+		return nil
+	}
+	u.say(verdictOK, "nats "+s.NATSURL.String()+": "+b.Server(), "")
+	if n := b.MaxPayload(); n < minPayload {
+		u.say(verdictFail, fmt.Sprintf("nats max_payload is %d bytes", n), "set it to 1MB or more: results would not fit")
+	}
+	err = b.Verify(ctx)
+	var drift *bus.DriftError
+	switch {
+	case err == nil:
+		u.say(verdictOK, "streams, consumers and bucket are as they must be", "")
+	case errors.As(err, &drift):
+		u.say(verdictFail, err.Error(), "set WAKEBUS_REPLICAS and WAKEBUS_TENANT_BACKLOG as the workers have them, or mend the stream")
+	case errors.Is(err, bus.ErrUnauthorized):
+		u.say(verdictNote, "streams cannot be looked at with these credentials", "check with an operator's")
+	default:
+		u.say(verdictFail, "streams: "+err.Error(), "start a worker: it creates them")
+	}
+	u.fleet(ctx, b)
+	return b
+}
+
+// fleet looks at what runs over the bus.
+func (u *checkup) fleet(ctx context.Context, b *bus.Bus) {
+	if execution, err := b.Execution(ctx); err != nil {
+		u.say(verdictFail, "the fleet's switch cannot be read: "+err.Error(), "workers take that for off")
+	} else if !execution.On {
+		u.say(verdictNote, "execution is off for the fleet, by "+execution.By+": "+execution.Why, "worker execution on")
+	} else {
+		u.say(verdictOK, "execution is not switched off for the fleet", "")
+	}
+	share, err := b.JournalShare(ctx)
+	switch {
+	case err != nil:
+	case share >= bus.JournalHighWater:
+		u.say(verdictFail, fmt.Sprintf("the journal is %.0f %% full", share*100), "workers take no more work; give SANDBOX_JOBS more bytes")
+	default:
+		u.say(verdictOK, fmt.Sprintf("the journal is %.0f %% full", share*100), "")
+	}
+	stats, err := b.LetterStats(ctx, bus.LetterFilter{})
+	if err == nil && stats.ByState[bus.LetterDead] > 0 {
+		u.say(verdictNote, fmt.Sprintf("%d dead letters, the oldest %s old", stats.ByState[bus.LetterDead], u.c.since(stats.Oldest)), "worker dlq stats")
+	}
+}
+
+func (u *checkup) redis(ctx context.Context, s config.Client, dev bool) {
+	m, err := u.c.openLeases(ctx, s)
+	var wrong *lease.Misconfigured
+	switch {
+	case errors.As(err, &wrong):
+		u.say(verdictFail, "redis "+s.RedisURL.String()+": "+err.Error(), wrong.Fix)
+		return
+	case err != nil:
+		u.say(verdictFail, "redis "+s.RedisURL.String()+": "+err.Error(), "start it, or set REDIS_URL")
+		return
+	}
+	defer m.Close()
+	u.say(verdictOK, "redis "+s.RedisURL.String()+" answers", "")
+	policy, known, err := m.EvictionPolicy(ctx)
+	switch {
+	case err != nil:
+		u.say(verdictFail, "redis eviction policy: "+err.Error(), "try again")
+	case !known && dev:
+		u.say(verdictNote, "redis does not tell its eviction policy", "the one in a dev instance has none")
+	case !known:
+		u.say(verdictNote, "redis does not tell its eviction policy", "make sure that it is noeviction: an evicted lease is a slot given twice")
+	case policy != "noeviction":
+		u.say(verdictFail, "redis eviction policy is "+policy, "set maxmemory-policy noeviction: an evicted lease is a slot given twice")
+	default:
+		u.say(verdictOK, "redis eviction policy is noeviction", "")
+	}
+	states, err := m.Gate().States(ctx)
+	for _, g := range states {
+		if err == nil && g.Status != lease.GateOpen {
+			u.say(verdictNote, fmt.Sprintf("the provider's gate for %s is %s: %s", g.Op, g.Status, g.Why), "jobs wait; it opens by itself")
+		}
+	}
+}
+
+// checkName is a Sprite that never exists: asking for it proves address and token and touches nothing.
+const checkName = "wb-check-none"
+
+func (u *checkup) sprites(ctx context.Context, s config.Client) {
+	client, err := u.c.sprites(s)
+	if errors.Is(err, errNoServer) {
+		u.say(verdictNote, "SPRITES_API_TOKEN is not set here", "workers need it while execution is on")
+		return
+	}
+	if err != nil {
+		u.say(verdictFail, "sprites: "+err.Error(), "set SPRITES_API_URL and SPRITES_API_TOKEN")
+		return
+	}
+	defer client.Close()
+	_, err = client.Get(ctx, checkName)
+	switch sprites.ClassOf(err) {
+	case sprites.ClassNotFound, "":
+		u.say(verdictOK, "sprites "+s.SpritesAPIURL.String()+" answers and takes the token", "")
+	case sprites.ClassUnauthorized:
+		u.say(verdictFail, "sprites refuses the token", "renew SPRITES_API_TOKEN")
+	case sprites.ClassRateLimited, sprites.ClassConcurrentLimit, sprites.ClassConflict, sprites.ClassInvalid,
+		sprites.ClassUnavailable, sprites.ClassTimeout, sprites.ClassCanceled, sprites.ClassTransport:
+		u.say(verdictFail, "sprites "+s.SpritesAPIURL.String()+": "+err.Error(), "see the provider's status, or set SPRITES_API_URL")
+	}
+}
+
+// livePatience bounds the live check: a create, a first boot and a command.
+const livePatience = 3 * time.Minute
+
+// live makes one sandbox, runs a command in it and deletes it again.
+func (u *checkup) live(ctx context.Context, s config.Client) {
+	client, err := u.c.sprites(s)
+	if err != nil {
+		u.say(verdictFail, "live: "+err.Error(), "set SPRITES_API_TOKEN")
+		return
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(ctx, livePatience)
+	defer cancel()
+	name, began := "wb-check-"+newID()[:16], u.c.now()
+	defer func() {
+		// What the check made goes, also after Ctrl-C; Delete is bounded by itself.
+		if err := client.Delete(context.WithoutCancel(ctx), name); err != nil {
+			u.say(verdictFail, "live: sandbox "+name+" was not deleted: "+err.Error(), "delete it by hand")
+		}
+	}()
+	made, err := client.Provision(ctx, sprites.ProvisionRequest{Name: name, Tenant: "check",
+		Labels: []string{job.DeploymentLabel(s.DeploymentID)}, Egress: s.EgressAllow, Create: true})
+	if err != nil {
+		u.say(verdictFail, "live: a sandbox cannot be made: "+err.Error(), "read the error's class in docs/operations.md")
+		return
+	}
+	u.say(verdictOK, fmt.Sprintf("live: sandbox made, locked down and writable in %s", u.c.now().Sub(began).Round(time.Millisecond)), "")
+	code, err := runTrue(ctx, client, name, made.HasBash)
+	if err != nil || code != 0 {
+		u.say(verdictFail, fmt.Sprintf("live: a command ended with %d: %v", code, err), "see the sandbox's console")
+		return
+	}
+	u.say(verdictOK, fmt.Sprintf("live: a command ran after %s", u.c.now().Sub(began).Round(time.Millisecond)), "")
+}
+
+func runTrue(ctx context.Context, client *sprites.Client, name string, bash bool) (int, error) {
+	p, err := client.Start(ctx, sprites.Command{Sprite: name, Tenant: "check", Guard: "check." + newID() + ".0", Job: "check",
+		Argv: []string{"true"}, HasBash: bash, Limit: 30 * time.Second})
+	if err != nil {
+		return -1, err
+	}
+	defer p.Close()
+	for {
+		if _, err = p.Next(ctx); err != nil {
+			break
+		}
+	}
+	exit, ok := p.Exit()
+	if !ok {
+		return -1, err
+	}
+	return exit.Code, nil
+}
+
+// openSessions reads the links.
+func (c *cli) openSessions(b *bus.Bus) (*session.Store, error) {
+	return session.New(b.Links(), session.Config{Now: c.now})
+}

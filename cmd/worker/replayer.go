@@ -159,7 +159,7 @@ func (r *replayer) park(ctx context.Context, id bus.LetterID) (bus.RunKey, error
 	// From here on Ctrl-C must not leave a mark without its run.
 	ctx = context.WithoutCancel(ctx)
 	now := r.c.now().UTC()
-	if err := r.b.Park(ctx, key, letter.Kind, now, replayHeader(key, grant, now.Add(r.f.deadline)), nil); err != nil {
+	if err := r.b.ParkReplay(ctx, letter, bus.Replay{At: now, Deadline: now.Add(r.f.deadline), Grant: grant}); err != nil {
 		return key, err
 	}
 	r.c.auditOn(ctx, r.b, audit.Record{Kind: audit.KindReplay, Tenant: id.Tenant, ID: audit.RunID(id.Job, key.Run),
@@ -215,13 +215,4 @@ func (r *replayer) count(n *int) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return *n
-}
-
-// replayHeader makes a parked message a replay; only an operator's grant makes it one that is honoured.
-func replayHeader(key bus.RunKey, grant string, deadline time.Time) bus.Header {
-	hdr := bus.Header{}
-	hdr.Set(bus.HeaderReplayOf, key.Job)
-	hdr.Set(bus.HeaderDeadline, deadline.UTC().Format(time.RFC3339Nano))
-	hdr.Set(bus.HeaderGrant, grant)
-	return hdr
 }

@@ -21,13 +21,19 @@ var commands = []struct {
 	group string
 	make  func(*cli) *cobra.Command
 }{
+	{groupRun, newRunCmd},
+	{groupRun, newDevCmd},
+	{groupRun, newDemoCmd},
 	{groupRun, newEmulatorCmd},
 
 	{groupUse, newExecCmd},
 	{groupUse, newGrantCmd},
 
+	{groupOperate, newStatusCmd},
 	{groupOperate, newDLQCmd},
 	{groupOperate, newLeasesCmd},
+	{groupOperate, newSandboxesCmd},
+	{groupOperate, newExecutionCmd},
 	{groupOperate, newCheckCmd},
 	{groupOperate, newPlanCmd},
 }

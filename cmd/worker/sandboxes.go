@@ -1,0 +1,375 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/wakebus/wakebus/internal/audit"
+	"github.com/wakebus/wakebus/internal/authz"
+	"github.com/wakebus/wakebus/internal/bus"
+	"github.com/wakebus/wakebus/internal/config"
+	"github.com/wakebus/wakebus/internal/plan"
+	"github.com/wakebus/wakebus/internal/session"
+	"github.com/wakebus/wakebus/internal/sprites"
+)
+
+func newSandboxesCmd(c *cli) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "sandboxes",
+		Short: "See which sandbox belongs to whom, end a session, sweep what nobody has",
+		Example: "  worker sandboxes list --tenant acme\n  worker sandboxes show --tenant acme --conversation c1\n" +
+			"  worker sandboxes end --tenant acme --conversation c1 --why 'asked by the user'\n  worker sandboxes sweep --dry-run",
+	}
+	cmd.AddCommand(newSandboxesListCmd(c), newSandboxesShowCmd(c), newSandboxesEndCmd(c), newSandboxesSweepCmd(c))
+	return cmd
+}
+
+// sandboxRow is one line of `sandboxes list --json`: a link, and what the provider says of its Sprite.
+type sandboxRow struct {
+	Sandbox    string           `json:"sandbox"`
+	State      plan.LinkState   `json:"state"`
+	Kind       plan.SessionKind `json:"kind"`
+	Tenant     string           `json:"tenant"`
+	Session    string           `json:"session"`
+	Drive      string           `json:"drive,omitempty"`
+	Holder     string           `json:"holder,omitempty"`
+	LastActive time.Time        `json:"last_active,omitzero"`
+	// Provider is cold, warm or running; missing when the provider does not know it; unknown when it was not asked.
+	Provider string `json:"provider"`
+	Unclear  string `json:"unclear,omitempty"`
+}
+
+// The words of sandboxRow.Provider beside the provider's own.
+const (
+	providerMissing = "missing"
+	providerUnknown = "unknown"
+)
+
+func newSandboxesListCmd(c *cli) *cobra.Command {
+	var tenant, state string
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List the sessions and their sandboxes; wakes none",
+		Example: "  worker sandboxes list --tenant acme --state live --json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if state != "" && !plan.LinkState(state).Valid() {
+				return usage("--state must be one of %v", plan.LinkStates())
+			}
+			b, settings, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer b.Close()
+			links, err := c.openSessions(b)
+			if err != nil {
+				return err
+			}
+			known, err := c.providerStates(cmd.Context(), settings)
+			if err != nil {
+				c.say("warning: the provider was not asked: %v", err)
+			}
+			rows := []sandboxRow{}
+			err = links.Walk(cmd.Context(), b.Links(), "", func(snap session.Snapshot, err error) error {
+				if tenant != "" && snap.Key.Tenant != tenant || state != "" && snap.State() != plan.LinkState(state) {
+					return nil
+				}
+				rows = append(rows, newSandboxRow(snap, err, known))
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+			return printRows(c, rows, "SANDBOX STATE KIND TENANT SESSION PROVIDER IDLE HELD-BY", func(r sandboxRow) []string {
+				return []string{r.Sandbox, string(r.State), string(r.Kind), r.Tenant, r.Session, r.Provider, c.since(r.LastActive), r.Holder}
+			})
+		},
+	}
+	cmd.Flags().StringVar(&tenant, "tenant", "", "only this tenant's")
+	cmd.Flags().StringVar(&state, "state", "", "only these: creating, live, tearing_down or ended")
+	return cmd
+}
+
+// newSandboxRow joins a link with the provider's listing; known is nil when there is none.
+func newSandboxRow(snap session.Snapshot, broken error, known map[string]sprites.Sprite) sandboxRow {
+	r := sandboxRow{Sandbox: snap.Link.Sandbox, State: snap.State(), Kind: snap.Key.Kind, Tenant: snap.Key.Tenant,
+		Session: snap.Key.ID, Drive: snap.Key.Drive, Holder: snap.Link.Holder, LastActive: snap.Link.LastActive, Provider: providerUnknown}
+	if broken != nil {
+		r.Unclear = broken.Error()
+	}
+	if known != nil {
+		r.Provider = providerMissing
+		if s, ok := known[r.Sandbox]; ok {
+			r.Provider = string(s.Status)
+		}
+	}
+	return r
+}
+
+func (c *cli) since(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return age(c.now().Sub(t))
+}
+
+// sprites opens the provider for a client command.
+func (c *cli) sprites(settings config.Client) (*sprites.Client, error) {
+	if settings.SpritesAPIToken == "" {
+		return nil, needs("SPRITES_API_TOKEN")
+	}
+	return sprites.New(nil, sprites.Config{BaseURL: settings.SpritesAPIURL.Reveal(), Token: settings.SpritesAPIToken.Reveal(),
+		DialTimeout: settings.DialTimeout, Now: c.now})
+}
+
+// providerStates lists the organisation's Sprites by name. A listing that is not complete is an error: what it leaves
+// out would look missing.
+func (c *cli) providerStates(ctx context.Context, settings config.Client) (map[string]sprites.Sprite, error) {
+	client, err := c.sprites(settings)
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	all, complete, err := client.List(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	if !complete {
+		return nil, errors.New("the provider's listing is not complete")
+	}
+	known := make(map[string]sprites.Sprite, len(all))
+	for _, s := range all {
+		known[s.Name] = s
+	}
+	return known, nil
+}
+
+// sessionFlags name one session.
+type sessionFlags struct{ tenant, conversation, page, drive string }
+
+func (f *sessionFlags) bind(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringVar(&f.tenant, "tenant", "dev", "tenant")
+	fs.StringVar(&f.conversation, "conversation", "", "the conversation")
+	fs.StringVar(&f.page, "page", "", "or the page, whose terminal it is")
+	fs.StringVar(&f.drive, "drive", "", "drive")
+}
+
+func (f *sessionFlags) key() (session.Key, error) {
+	key := session.Key{Kind: plan.KindConversation, Tenant: f.tenant, Drive: f.drive, ID: f.conversation}
+	if f.page != "" {
+		key.Kind, key.ID = plan.KindTerminal, f.page
+	}
+	if (f.conversation == "") == (f.page == "") {
+		return key, usage("give one of --conversation and --page")
+	}
+	if err := key.Validate(); err != nil {
+		return key, usage("%w", err)
+	}
+	return key, nil
+}
+
+func newSandboxesShowCmd(c *cli) *cobra.Command {
+	var f sessionFlags
+	cmd := &cobra.Command{
+		Use:     "show",
+		Short:   "Show one session's link and what the provider says; wakes nothing",
+		Example: "  worker sandboxes show --tenant acme --conversation c1",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			key, err := f.key()
+			if err != nil {
+				return err
+			}
+			b, settings, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer b.Close()
+			links, err := c.openSessions(b)
+			if err != nil {
+				return err
+			}
+			snap, err := links.Load(cmd.Context(), key)
+			if err != nil {
+				return err
+			}
+			if snap.Revision == 0 {
+				return refused("no session %s of tenant %s", key.ID, key.Tenant)
+			}
+			return c.printSandbox(cmd.Context(), settings, snap)
+		},
+	}
+	f.bind(cmd)
+	return cmd
+}
+
+func (c *cli) printSandbox(ctx context.Context, settings config.Client, snap session.Snapshot) error {
+	provider, sprite := providerUnknown, sprites.Sprite{}
+	if client, err := c.sprites(settings); err == nil && snap.Link.Sandbox != "" {
+		defer client.Close()
+		sprite, err = client.Get(ctx, snap.Link.Sandbox)
+		switch {
+		case err == nil:
+			provider = string(sprite.Status)
+		case sprites.ClassOf(err) == sprites.ClassNotFound:
+			provider = providerMissing
+		default:
+			c.say("warning: the provider did not answer: %v", err)
+		}
+	}
+	if c.flags.json {
+		return c.printJSON(struct {
+			Link     session.Link `json:"link"`
+			Provider string       `json:"provider"`
+		}{snap.Link, provider})
+	}
+	l := snap.Link
+	pty, reclaim := "", ""
+	if l.PTY != nil {
+		pty = fmt.Sprintf("session %s at gateway %s, lease %s", l.PTY.Session, l.PTY.Gateway, l.PTY.Lease)
+	}
+	if l.Reclaim != nil {
+		reclaim = "its tear-down is not confirmed"
+	}
+	c.printPairs(pair{"sandbox", l.Sandbox}, pair{"state", string(snap.State())}, pair{"provider", provider}, pair{"instance", l.Instance},
+		pair{"tenant", snap.Key.Tenant}, pair{string(snap.Key.Kind), snap.Key.ID}, pair{"drive", snap.Key.Drive}, pair{"created", c.ago(l.CreatedAt)},
+		pair{"last active", c.ago(l.LastActive)}, pair{"provider saw it", c.ago(sprite.LastActive)}, pair{"held by", l.Holder},
+		pair{"ended", c.ago(l.EndedAt)}, pair{"terminal", pty}, pair{"reclaim", reclaim})
+	return nil
+}
+
+func (c *cli) ago(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339) + ", " + c.since(t) + " ago"
+}
+
+func newSandboxesEndCmd(c *cli) *cobra.Command {
+	var f sessionFlags
+	var why, grant, key string
+	cmd := &cobra.Command{
+		Use:   "end",
+		Short: "End a session: cancel its jobs and delete its sandbox",
+		Long: `End a session, as the web app does when a conversation is deleted: its jobs are canceled, its sandbox is deleted, and
+it stays ended. The disk in the sandbox is lost. The command waits for the result.`,
+		Example: "  worker sandboxes end --tenant acme --conversation c1 --why 'asked by the user'",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			session, err := f.key()
+			if err != nil {
+				return err
+			}
+			if why == "" {
+				return usage("--why is required")
+			}
+			return c.endSession(cmd.Context(), session, grant, key, why)
+		},
+	}
+	f.bind(cmd)
+	cmd.Flags().StringVar(&why, "why", "", "why, for the audit trail (required)")
+	cmd.Flags().StringVar(&grant, "grant", "", "signed grant, in place of WAKEBUS_GRANT")
+	cmd.Flags().StringVar(&key, "key", "", "signing key of operators' grants, in place of WAKEBUS_OPERATOR_KEY")
+	return cmd
+}
+
+// endPatience bounds how long a tear-down is waited for.
+const endPatience = 3 * time.Minute
+
+func (c *cli) endSession(ctx context.Context, key session.Key, grant, keyFile, why string) error {
+	b, settings, err := c.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	req := bus.EndRequest{V: 1, JobID: newID(), DriveID: key.Drive}
+	claims := authz.Claims{Tenant: key.Tenant, Drive: key.Drive}
+	if key.Kind == plan.KindTerminal {
+		req.PageID, claims.Page, claims.Open = key.ID, key.ID, req.JobID
+	} else {
+		req.ConversationID, claims.Conversation, claims.Job = key.ID, key.ID, req.JobID
+	}
+	body, err := json.Marshal(req)
+	if err != nil {
+		return fmt.Errorf("write request: %w", err)
+	}
+	if grant == "" {
+		grant, _ = c.lookup("WAKEBUS_GRANT")
+	}
+	if grant == "" {
+		if grant, err = c.operatorGrant(settings, keyFile, claims); err != nil {
+			return err
+		}
+	}
+	hdr := bus.Header{}
+	hdr.Set(bus.HeaderGrant, grant)
+	ctx, stop := c.untilSignal(ctx)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, endPatience)
+	defer cancel()
+	reader, err := b.Subscribe(ctx, key.Tenant, req.JobID, bus.ReadHistory(c.history(b)))
+	if err != nil {
+		return err
+	}
+	defer reader.Close()
+	if _, err := b.Publish(ctx, bus.KindEnd, key.Tenant, hdr, body); err != nil {
+		return err
+	}
+	c.auditOn(ctx, b, audit.Record{Kind: audit.KindOperate, Tenant: key.Tenant, Action: "sandboxes end", Job: req.JobID,
+		Conversation: req.ConversationID, Page: req.PageID, Detail: why})
+	s := &show{c: c, json: c.flags.json}
+	if err := s.follow(ctx, reader); err != nil {
+		return refused("%s/%s: stored, its result did not come: %w", key.Tenant, req.JobID, err)
+	}
+	if s.result == nil || s.result.Outcome != plan.OutcomeEnded {
+		return c.notEnded(s)
+	}
+	if !c.flags.json {
+		c.printPairs(pair{"ended", key.ID}, pair{"plan", string(s.result.Plan)}, pair{"sandbox", s.result.Sandbox})
+	}
+	return nil
+}
+
+func (c *cli) notEnded(s *show) error {
+	if s.result == nil {
+		return refused("its events ended without a result")
+	}
+	return refused("%s", outcomeLine(s.key, *s.result))
+}
+
+// operatorGrant makes one operator's grant for claims: signed with the key file, or bare for a dev instance.
+func (c *cli) operatorGrant(settings config.Client, keyFile string, claims authz.Claims) (string, error) {
+	claims.Issuer, claims.Subject = authz.IssuerOps, c.operator()
+	if keyFile == "" {
+		keyFile = settings.OperatorKey
+	}
+	if keyFile == "" {
+		if settings.AuthzMode != config.AuthDev {
+			return "", usage("--key or WAKEBUS_OPERATOR_KEY is required: this needs an operator's grant")
+		}
+		bare, err := json.Marshal(claims)
+		return string(bare), err
+	}
+	data, err := readPrivate(keyFile)
+	if err != nil {
+		return "", usage("read operator key: %w", err)
+	}
+	key, err := authz.ParseSigningKey(data)
+	if err != nil {
+		return "", usage("read operator key: %w", err)
+	}
+	now := c.now()
+	claims.Audience, claims.ID, claims.Verdict = jwt.ClaimStrings{authz.AudienceGrant}, newID(), authz.VerdictAllow
+	claims.IssuedAt, claims.Expires, claims.Tier = jwt.NewNumericDate(now), jwt.NewNumericDate(now.Add(operatorGrantLife)), plan.TierFree
+	return authz.Mint(claims, key)
+}
+
+// operatorGrantLife is how long an operator's grant lives: from its making to the request's first dequeue.
+const operatorGrantLife = 10 * time.Minute
