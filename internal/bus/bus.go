@@ -22,6 +22,9 @@ type Bus struct {
 
 	reconnectedAt atomic.Int64 // unix nanoseconds of the last reconnect, 0 for none
 	closeOnce     sync.Once
+	eraMu         sync.Mutex      // protects era and endEra
+	era           context.Context // ends with the next reconnect
+	endEra        context.CancelFunc
 	closed        chan struct{} // closed by nats.go's closed handler
 }
 
@@ -34,6 +37,7 @@ func Connect(ctx context.Context, cfg Config) (*Bus, error) {
 		return nil, fmt.Errorf("connect to nats: %w", err)
 	}
 	b := &Bus{cfg: cfg, log: cfg.Logger.With().Str("part", "bus").Logger(), closed: make(chan struct{})}
+	b.era, b.endEra = context.WithCancel(context.Background())
 	met, err := newMetrics(cfg.Registerer)
 	if err != nil {
 		return nil, fmt.Errorf("connect to nats: %w", err)
@@ -101,6 +105,22 @@ func (b *Bus) ReconnectedAt() time.Time {
 		return time.Time{}
 	}
 	return time.Unix(0, ns)
+}
+
+// connection gives a context that ends when the connection comes back after a loss, or is closed for good.
+func (b *Bus) connection() context.Context {
+	b.eraMu.Lock()
+	defer b.eraMu.Unlock()
+	return b.era
+}
+
+// noteReconnect is called by nats.go once the subscriptions have been made again.
+func (b *Bus) noteReconnect() {
+	b.reconnectedAt.Store(b.now().UnixNano())
+	b.eraMu.Lock()
+	defer b.eraMu.Unlock()
+	b.endEra()
+	b.era, b.endEra = context.WithCancel(context.Background())
 }
 
 // AckWait is how long a delivered request may stay silent before another worker gets it.

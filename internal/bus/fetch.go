@@ -133,14 +133,24 @@ func (b *Bus) batch(ctx context.Context, stream string, q batchQuery) (msgs []*s
 
 // nextOn is the first message of the subject at or after a stream sequence. errNoMessage when there is none.
 func (b *Bus) nextOn(ctx context.Context, stream, subject string, seq uint64) (*storedMsg, error) {
-	msgs, _, err := b.batch(ctx, stream, batchQuery{Subject: subject, Seq: seq, Batch: 1})
+	body, err := json.Marshal(map[string]any{"next_by_subj": subject, "seq": seq})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("write the query: %w", err)
 	}
-	if len(msgs) == 0 {
+	tctx, cancel := b.try(ctx)
+	defer cancel()
+	msg, err := b.nc.RequestWithContext(tctx, "$JS.API.DIRECT.GET."+stream, body)
+	if err != nil {
+		return nil, classify(err)
+	}
+	switch status := msg.Header.Get(headerNatsStatus); {
+	case status == "" || len(msg.Data) > 0:
+		return directMsg(msg), nil
+	case status == "404":
 		return nil, errNoMessage
+	default:
+		return nil, fmt.Errorf("%w: direct get of %s answered %s %s", ErrUnreachable, stream, status, msg.Header.Get("Description"))
 	}
-	return msgs[0], nil
 }
 
 func directMsg(msg *nats.Msg) *storedMsg {

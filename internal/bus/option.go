@@ -27,7 +27,7 @@ func (b *Bus) options(ctx context.Context) ([]nats.Option, error) {
 			b.log.Warn().Err(err).Msg("nats connection lost")
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
-			b.reconnectedAt.Store(b.now().UnixNano())
+			b.noteReconnect()
 			b.met.connected.Set(1)
 			b.met.reconnects.Inc()
 			b.log.Info().Str("server", nc.ConnectedServerName()).Msg("nats connection is back")
@@ -35,6 +35,9 @@ func (b *Bus) options(ctx context.Context) ([]nats.Option, error) {
 		nats.ConnectHandler(func(*nats.Conn) { b.met.connected.Set(1) }),
 		nats.ClosedHandler(func(*nats.Conn) {
 			b.met.connected.Set(0)
+			b.eraMu.Lock()
+			b.endEra()
+			b.eraMu.Unlock()
 			close(b.closed)
 		}),
 		// A call that the permissions forbid is seen only here; the caller just waits for its time-out.

@@ -144,11 +144,12 @@ func (r *Reader) Next(ctx context.Context) (Event, error) {
 		if err := ctx.Err(); err != nil {
 			return Event{}, ctxErr(ctx)
 		}
+		era := r.bus.connection() // taken before the look, so that no reconnect falls between
 		r.checkLosses()
 		if r.ask(ctx) {
 			continue
 		}
-		if err := r.receive(ctx); err != nil {
+		if err := r.receive(ctx, era); err != nil {
 			return Event{}, err
 		}
 	}
@@ -239,8 +240,8 @@ func (r *Reader) watchHole(run *runReader) {
 	}
 }
 
-// receive waits for one live copy, or for the time when history has to be asked.
-func (r *Reader) receive(ctx context.Context) error {
+// receive waits for one live copy, or for the time when history has to be asked, or for a reconnect.
+func (r *Reader) receive(ctx, era context.Context) error {
 	wait := idleCheck
 	for _, run := range r.runs {
 		if !run.hole.IsZero() {
@@ -249,6 +250,7 @@ func (r *Reader) receive(ctx context.Context) error {
 	}
 	tctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
+	defer context.AfterFunc(era, cancel)()
 	msg, err := r.sub.NextMsgWithContext(tctx)
 	switch {
 	case err == nil:
@@ -259,6 +261,11 @@ func (r *Reader) receive(ctx context.Context) error {
 		return fmt.Errorf("read job %s/%s: %w", r.tenant, r.job, ErrClosed)
 	case ctx.Err() != nil:
 		return ctxErr(ctx)
+	case errors.Is(err, context.Canceled): // the connection came back, and what was said meanwhile is in history; or it is closed
+		if r.bus.nc.IsClosed() {
+			return fmt.Errorf("read job %s/%s: %w", r.tenant, r.job, ErrClosed)
+		}
+		return nil
 	case errors.Is(err, context.DeadlineExceeded):
 		if wait == idleCheck {
 			r.catchAll()
