@@ -37,7 +37,7 @@ type Config struct {
 	OutputRate int
 	// Coalesce is how long output may wait for more, except after a key. Defaults to 16ms.
 	Coalesce time.Duration
-	// PaceHold is how long a shell waits for its fastest viewer before it runs on without it. Defaults to 1s.
+	// PaceHold is how long a shell waits for a viewer that is behind before it runs on without it. Defaults to 250ms.
 	PaceHold time.Duration
 
 	// SettleQuiet and SettleMax bound how long an attachment's replay is collected: until it is quiet for the first, at
@@ -122,7 +122,7 @@ func (c *Config) setDefaults() {
 	def(&c.QueueBytes, 64<<10)
 	def(&c.OutputRate, 8<<20)
 	def(&c.Coalesce, 16*time.Millisecond)
-	def(&c.PaceHold, time.Second)
+	def(&c.PaceHold, 250*time.Millisecond)
 	def(&c.SettleQuiet, 40*time.Millisecond)
 	def(&c.SettleMax, 500*time.Millisecond)
 	def(&c.ReattachTries, 8)

@@ -13,6 +13,7 @@ func (g *Gateway) drain() {
 	g.mu.Lock()
 	g.draining = true
 	g.mu.Unlock()
+	g.stopIntake()
 	sessions := g.all()
 	for _, s := range sessions {
 		g.checks.Go(func() error { s.handOver(g.ctx); return nil })
@@ -39,6 +40,8 @@ func (g *Gateway) drain() {
 		s.stop(ending{reason: frame.ReasonRestarting})
 		<-s.done
 	}
+	// Each socket's end is bounded by its own time-outs.
+	g.edges.Wait()
 }
 
 // handOver gives up the holder's part and keeps the attachment for the viewers who are still here.

@@ -57,7 +57,7 @@ func (g *Gateway) enter() bool {
 		return false
 	}
 	g.sockets++
-	g.work.Add(1)
+	g.edges.Add(1)
 	g.met.sockets.Inc()
 	return true
 }
@@ -66,7 +66,7 @@ func (g *Gateway) exit() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.sockets--
-	g.work.Done()
+	g.edges.Done()
 	g.met.sockets.Dec()
 }
 
@@ -115,26 +115,26 @@ func (e *edge) Close(code int, reason string) { _ = e.conn.Close(websocket.Statu
 
 // serve takes the socket from its hello to its end.
 func (e *edge) serve(ctx context.Context) {
-	hello, err := e.hello(ctx)
+	hello, err := e.hello()
 	if err != nil {
-		e.refuse(ctx, frame.CodeBadFrame, "The first frame must be a hello.", frame.ReasonDenied)
+		e.refuse(frame.CodeBadFrame, "The first frame must be a hello.", frame.ReasonDenied)
 		return
 	}
 	e.page = hello.Page
-	visitor, err := e.admit(ctx, hello)
+	visitor, err := e.admit(hello)
 	if err != nil {
-		e.denied(ctx, err)
+		e.denied(err)
 		return
 	}
 	e.page = visitor.Page.ID
 	if !e.gw.seat(visitor) {
-		e.refuse(ctx, frame.CodeTooMany, "You have too many terminals open.", frame.ReasonTooMany)
+		e.refuse(frame.CodeTooMany, "You have too many terminals open.", frame.ReasonTooMany)
 		return
 	}
 	defer e.gw.unseat(visitor)
 	v, reason := e.gw.join(e, visitor, hello)
 	if v == nil {
-		e.refuse(ctx, frame.CodeTooMany, "This terminal takes no more viewers now.", reason)
+		e.refuse(frame.CodeTooMany, "This terminal takes no more viewers now.", reason)
 		return
 	}
 	e.run(ctx, v)
@@ -146,6 +146,7 @@ func (e *edge) run(ctx context.Context, v *viewer) {
 	var writer sync.WaitGroup
 	writer.Go(func() {
 		end := v.write(ctx)
+		v.sess.leave(v) // before the close, which may take its time
 		e.finish(*end)
 		cancel()
 	})
@@ -156,8 +157,8 @@ func (e *edge) run(ctx context.Context, v *viewer) {
 }
 
 // hello reads the first frame.
-func (e *edge) hello(ctx context.Context) (frame.Client, error) {
-	ctx, cancel := context.WithTimeout(ctx, e.gw.cfg.HelloTimeout)
+func (e *edge) hello() (frame.Client, error) {
+	ctx, cancel := context.WithTimeout(e.gw.intake, e.gw.cfg.HelloTimeout)
 	defer cancel()
 	typ, data, err := e.conn.Read(ctx)
 	if err != nil {
@@ -173,8 +174,8 @@ func (e *edge) hello(ctx context.Context) (frame.Client, error) {
 	return c, err
 }
 
-func (e *edge) admit(ctx context.Context, hello frame.Client) (Visitor, error) {
-	ctx, cancel := context.WithTimeout(ctx, e.gw.cfg.CallTimeout)
+func (e *edge) admit(hello frame.Client) (Visitor, error) {
+	ctx, cancel := context.WithTimeout(e.gw.intake, e.gw.cfg.CallTimeout)
 	defer cancel()
 	visitor, err := e.gw.keeper.Admit(ctx, e.ticket, e.origin, hello.Page)
 	if err != nil {
@@ -187,20 +188,20 @@ func (e *edge) admit(ctx context.Context, hello frame.Client) (Visitor, error) {
 }
 
 // denied answers who may not, and who could not be asked about, differently: the second may come back.
-func (e *edge) denied(ctx context.Context, err error) {
+func (e *edge) denied(err error) {
 	var refused *Refused
 	if errors.As(err, &refused) {
-		e.refuse(ctx, frame.Code(refused.Reason), refused.Sentence(), frame.ReasonDenied)
+		e.refuse(frame.Code(refused.Reason), refused.Sentence(), frame.ReasonDenied)
 		return
 	}
 	e.gw.log.Warn().Err(err).Msg("visitor not checked")
 	reason := plan.ReasonWorkerUnavailable
-	e.refuse(ctx, frame.Code(reason), reason.Sentence(), frame.ReasonFailed)
+	e.refuse(frame.Code(reason), reason.Sentence(), frame.ReasonFailed)
 }
 
 // refuse ends a socket that never became a viewer.
-func (e *edge) refuse(ctx context.Context, code frame.Code, message string, reason frame.CloseReason) {
-	if ctx.Err() != nil {
+func (e *edge) refuse(code frame.Code, message string, reason frame.CloseReason) {
+	if e.gw.intake.Err() != nil {
 		reason = frame.ReasonRestarting
 	}
 	f := frame.NewError(code, message, e.page, true)

@@ -300,6 +300,7 @@ func (w opener) Open(ctx context.Context, req terminal.OpenRequest) (terminal.Op
 	w.mu.Lock()
 	gate := w.gate
 	w.opens = append(w.opens, req)
+	w.cond.Broadcast()
 	full := w.limit > 0 && w.liveLocked() >= w.limit
 	if !full {
 		w.fence++

@@ -35,10 +35,14 @@ type Gateway struct {
 	leases  Leases
 	journal Journal
 
-	// ctx ends when the gateway stops; every session runs under it. work counts the goroutines that it owns.
-	ctx    context.Context
-	cancel context.CancelFunc
-	work   sync.WaitGroup
+	// ctx ends when the gateway stops; every session runs under it. intake ends before, when it takes nobody in any more.
+	// work counts the goroutines that it owns, edges those that serve sockets.
+	ctx        context.Context
+	cancel     context.CancelFunc
+	intake     context.Context
+	stopIntake context.CancelFunc
+	work       sync.WaitGroup
+	edges      sync.WaitGroup
 	checks *errgroup.Group // bounds the calls that one tick starts
 
 	mu       sync.Mutex // protects all below
@@ -71,6 +75,7 @@ func New(deps Deps, cfg Config) (*Gateway, error) {
 		sessions: map[Page]*session{}, ended: map[*session]struct{}{}, perUser: map[string]int{}, checks: &errgroup.Group{}}
 	gw.checks.SetLimit(32)
 	gw.ctx, gw.cancel = context.WithCancel(context.Background())
+	gw.intake, gw.stopIntake = context.WithCancel(gw.ctx)
 	return gw, nil
 }
 
@@ -187,7 +192,9 @@ func (g *Gateway) sessionEnded(s *session) {
 		delete(g.sessions, s.page)
 		g.met.sessions.Dec()
 	}
-	if len(g.ended) < g.cfg.MaxSockets {
+	// Only a shell that ended has last words; one that goes on elsewhere is met again by a new session.
+	last := s.end.reason == frame.ReasonExited || s.end.reason == frame.ReasonGone
+	if last && len(g.ended) < g.cfg.MaxSockets {
 		g.ended[s] = struct{}{}
 	}
 }

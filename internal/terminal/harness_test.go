@@ -326,6 +326,13 @@ func (p *peer) pause(on bool) {
 	p.cond.Broadcast()
 }
 
+// leaves detaches; the gateway has noticed when it returns.
+func (p *peer) leaves() {
+	p.t.Helper()
+	p.says(frame.Client{Type: frame.TypeDetach})
+	p.closes(frame.StatusEnded)
+}
+
 // vanish breaks the connection without a word.
 func (p *peer) vanish() {
 	p.pause(false)

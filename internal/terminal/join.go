@@ -108,11 +108,15 @@ func (s *session) newClientLocked(id string) *client {
 	return c
 }
 
-// leave removes a viewer, whatever ended it; only the last one's leaving arms the reaper.
+// leave removes a viewer, whatever ended it, and may be called again; only the last one's leaving arms the reaper.
 func (s *session) leave(v *viewer) {
 	now := s.gw.cfg.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if v.left {
+		return
+	}
+	v.left = true
 	delete(s.viewers, v)
 	if v.client != nil && v.client.viewer == v {
 		v.client.viewer, v.client.left = nil, now

@@ -22,7 +22,7 @@ func (s *session) acquire(ctx context.Context) (PTY, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.gw.cfg.OpenPatience)
 	defer cancel()
 	var refused *Refused
-	var until time.Time // how long a refused open still looks for another's shell
+	look := context.Context(nil) // ends when a refused open has looked for another's shell for long enough
 	for {
 		if s.stopping() {
 			return nil, ErrStopped
@@ -41,7 +41,9 @@ func (s *session) acquire(ctx context.Context) (PTY, error) {
 				return pty, nil
 			}
 			if errors.As(err, &refused) && refused.Reason == plan.ReasonConcurrencyLimit {
-				until = s.gw.cfg.Now().Add(s.gw.cfg.LookPatience)
+				var done context.CancelFunc
+				look, done = context.WithTimeout(ctx, s.gw.cfg.LookPatience)
+				defer done() // at most a few: each needs a refused open
 				err = nil
 			}
 		}
@@ -50,7 +52,7 @@ func (s *session) acquire(ctx context.Context) (PTY, error) {
 			refused = nil
 		case err != nil:
 			return nil, err
-		case !s.gw.cfg.Now().Before(until):
+		case look.Err() != nil:
 			return nil, refused
 		}
 		if !s.pause(ctx, lookEvery) {

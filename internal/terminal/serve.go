@@ -96,29 +96,19 @@ func (s *session) drain(ctx context.Context, pty PTY) error {
 	}
 }
 
-// waitForViewers slows a flood down to the fastest viewer, so that an ordinary one misses nothing; one that does not
-// read on holds the shell up for PaceHold at most, once, and gets a gap.
+// waitForViewers slows a flood down to its viewers, so that an ordinary one misses nothing. Who is still behind after
+// PaceHold is waited for no more until it has caught up: it gets gaps, and stalls nobody.
 func (s *session) waitForViewers(ctx context.Context) bool {
-	behind := func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return s.end == nil && s.lagLocked() > int64(s.gw.cfg.RingBytes)/2 && !s.allStalledLocked()
-	}
-	if !behind() {
+	if !s.behind() {
 		return true
 	}
 	limit := time.NewTimer(s.gw.cfg.PaceHold)
 	defer limit.Stop()
-	for behind() {
+	for s.behind() {
 		select {
 		case <-s.drained:
-			limit.Reset(s.gw.cfg.PaceHold)
 		case <-limit.C:
-			s.mu.Lock()
-			for v := range s.viewers {
-				v.stalled = true
-			}
-			s.mu.Unlock()
+			s.giveUpOnSlow()
 			return true
 		case <-ctx.Done():
 			return false
@@ -127,14 +117,28 @@ func (s *session) waitForViewers(ctx context.Context) bool {
 	return true
 }
 
-// allStalledLocked is true when every viewer has held the shell up once and not read on since.
-func (s *session) allStalledLocked() bool {
+// behind is true while a viewer who is waited for has half a ring to read.
+func (s *session) behind() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for v := range s.viewers {
-		if !v.stalled {
-			return false
+		if s.waitedForLocked(v) {
+			return s.end == nil
 		}
 	}
-	return true
+	return false
+}
+
+func (s *session) waitedForLocked(v *viewer) bool {
+	return v.placed && !v.stalled && s.ring.End()-v.cursor > int64(s.gw.cfg.RingBytes)/2
+}
+
+func (s *session) giveUpOnSlow() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for v := range s.viewers {
+		v.stalled = v.stalled || s.waitedForLocked(v)
+	}
 }
 
 // pacer bounds the rate of one shell's output. It belongs to one goroutine.

@@ -244,14 +244,3 @@ func (s *session) appendLocked(p []byte) {
 		v.signal()
 	}
 }
-
-// lagLocked is how far the fastest viewer is behind; zero without viewers, for then nobody is waited for.
-func (s *session) lagLocked() int64 {
-	best := int64(-1)
-	for v := range s.viewers {
-		if lag := s.ring.End() - v.cursor; v.placed && (best < 0 || lag < best) {
-			best = lag
-		}
-	}
-	return max(best, 0)
-}

@@ -42,13 +42,14 @@ type viewer struct {
 	bracket bool  // replaying was said and live was not
 	liveAt  int64 // where the replay that it is in ends
 	urgent  bool  // a key was written since its last output: the echo does not wait
-	stalled bool  // it held the shell up once and has not read on
+	stalled bool  // it held the shell up once and has not caught up since
 
 	pending []frame.Server
 	said    frame.Phase // the last phase of an opening that was sent
 	ack     int64
 	acked   int64
 	closing *ending
+	left    bool
 }
 
 func (v *viewer) signal() { signal(v.kick) }
@@ -150,7 +151,9 @@ func (v *viewer) broken(err error) *ending {
 // progressed tells the shell's reader that this viewer has read on.
 func (v *viewer) progressed() {
 	v.sess.mu.Lock()
-	v.stalled = false
+	if v.sess.ring.End()-v.cursor < int64(v.sess.gw.cfg.RingBytes)/4 {
+		v.stalled = false
+	}
 	v.sess.mu.Unlock()
 	signal(v.sess.drained)
 }
