@@ -265,6 +265,11 @@ func (s *session) waitEnd(d time.Duration) bool {
 // the body (sprites-js, execFileHTTP).
 const httpFrame = 4 << 10
 
+// httpGap parts two frames of an HTTP exec in time. A client that reads a body by
+// what has arrived takes two frames for one otherwise, and nothing in the
+// protocol could tell it (sprites-js, execFileHTTP).
+const httpGap = 5 * time.Millisecond
+
 // execHTTP runs a command without a WebSocket: one chunk of the body is one frame.
 func (x *exchange) execHTTP() {
 	c, err := x.parseSpec(x.r.URL.Query())
@@ -317,7 +322,10 @@ func (x *exchange) httpFrames(rc *http.ResponseController, frame []byte) bool {
 			return false
 		}
 		body = body[n:]
-		if !x.mutated(MutateMergedHTTP) && rc.Flush() != nil {
+		if x.mutated(MutateMergedHTTP) {
+			continue
+		}
+		if rc.Flush() != nil || pause(x.r.Context(), x.srv.cfg.Clock, httpGap) != nil {
 			return false
 		}
 	}

@@ -21,6 +21,7 @@ const (
 
 func socketRoutes() []route {
 	return []route{
+		{socketMethod, p + "/control", "control.ws", false, (*exchange).controlSocket},
 		{socketMethod, p + "/proxy", "proxy.ws", true, (*exchange).proxy},
 		{socketMethod, p + "/ports/watch", "ports.ws", true, (*exchange).watchPorts},
 		{socketMethod, p + "/fs/watch", "fs.watch", true, (*exchange).watchFiles},
