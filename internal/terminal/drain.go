@@ -61,8 +61,9 @@ func (s *session) handOver(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.gw.cfg.CallTimeout)
 	defer cancel()
-	rec.Gateway = ""
-	if _, err := s.gw.records.Save(ctx, s.page, rec, rev); err != nil {
+	next := rec
+	next.Gateway = ""
+	if err := s.replace(ctx, rec, next, rev); err != nil {
 		s.gw.log.Warn().Err(err).Str("page", s.page.ID).Msg("shell not handed over; the next gateway finds its lease expired")
 	}
 }

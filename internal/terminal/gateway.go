@@ -43,7 +43,7 @@ type Gateway struct {
 	stopIntake context.CancelFunc
 	work       sync.WaitGroup
 	edges      sync.WaitGroup
-	checks *errgroup.Group // bounds the calls that one tick starts
+	checks     *errgroup.Group // bounds the calls that one tick starts
 
 	mu       sync.Mutex // protects all below
 	sessions map[Page]*session

@@ -134,13 +134,42 @@ func (s *session) surrender(ctx context.Context, end ending) {
 			next = rec
 			next.Gateway = ""
 		}
-		if _, err := s.gw.records.Save(ctx, s.page, next, rev); err != nil && !errors.Is(err, ErrConflict) {
+		if err := s.replace(ctx, rec, next, rev); err != nil {
 			s.gw.log.Warn().Err(err).Str("page", s.page.ID).Msg("record of an ended shell not updated; who comes next finds it gone")
 		}
 	}
 	if rec.Shell.ID != "" {
-		s.gw.journal.Terminal(ctx, "close", s.id, v, rec.Sandbox, string(end.reason))
+		s.tell(v, "close", rec.Sandbox, string(end.reason))
 	}
+}
+
+// tell writes the audit beside the session's own course: nobody waits for it.
+func (s *session) tell(v Visitor, kind, sandbox, outcome string) {
+	s.gw.work.Go(func() {
+		ctx, cancel := s.gw.afterwards(s.gw.ctx)
+		defer cancel()
+		s.gw.journal.Terminal(ctx, kind, s.id, v, sandbox, outcome)
+	})
+}
+
+// replace writes a new record over this session's own. Others change the link too, for what is not about the shell; then
+// the record is read again, and left alone if it is another's by now.
+func (s *session) replace(ctx context.Context, own, next Record, rev uint64) error {
+	for range 3 {
+		_, err := s.gw.records.Save(ctx, s.page, next, rev)
+		if !errors.Is(err, ErrConflict) {
+			return err
+		}
+		var now Record
+		now, rev, err = s.gw.records.Load(ctx, s.page)
+		if err != nil {
+			return err
+		}
+		if now.Shell != own.Shell || now.Gateway != own.Gateway {
+			return nil
+		}
+	}
+	return ErrConflict
 }
 
 // lastVisitor names somebody for the audit. The caller holds mu.

@@ -27,6 +27,8 @@ type Visitor struct {
 	User string
 	Tier plan.Tier
 	Role Role
+	// Agent is the agent's page when one acts for the user; Origin the web origin that the ticket was bound to.
+	Agent, Origin string
 	// Grant is the token that terminal.open and later checks carry. It is never logged.
 	Grant string
 	// Expires is when Grant ends; zero when it does not.

@@ -161,7 +161,7 @@ func (s *session) open(ctx context.Context) (pty PTY, err error) {
 	kept = true
 	s.hold(lease)
 	s.gw.met.opens.WithLabelValues("opened").Inc()
-	s.gw.journal.Terminal(ctx, "open", s.id, v, rec.Sandbox, "opened")
+	s.tell(v, "open", rec.Sandbox, "opened")
 	s.opened(true)
 	s.begin(pty, false)
 	return pty, nil
