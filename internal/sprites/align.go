@@ -1,6 +1,9 @@
 package sprites
 
-import "bytes"
+import (
+	"bytes"
+	"time"
+)
 
 // AlignmentKind says how sure an attach is of where the output goes on.
 type AlignmentKind string
@@ -78,6 +81,15 @@ func (a *aligner) feed(stream Stream, data []byte) {
 		a.advance(window[:end], used)
 		data = data[used:]
 	}
+}
+
+// patience is how long a silence ends the replay: longer while the tail is still expected, since the rest of a slow
+// replay would be taken for new.
+func (a *aligner) patience(quiet time.Duration) time.Duration {
+	if len(a.tail) > 0 && a.matches == 0 {
+		return 4 * quiet
+	}
+	return quiet
 }
 
 // advance notes that used more bytes were scanned, which window ends with.

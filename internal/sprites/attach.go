@@ -146,7 +146,7 @@ const replayLimit = 5 * time.Second
 func (p *Process) replay(ctx context.Context, a *aligner) (Alignment, error) {
 	deadline := time.Now().Add(replayLimit)
 	for !a.overflow && time.Now().Before(deadline) {
-		qctx, cancel := context.WithTimeout(ctx, p.client.cfg.ReplayQuiet)
+		qctx, cancel := context.WithTimeout(ctx, a.patience(p.client.cfg.ReplayQuiet))
 		got, err := p.socket.next(qctx)
 		cancel()
 		if err != nil || got.kind != frameOutput {

@@ -285,12 +285,14 @@ func TestCase05ADialHasADeadlineOfItsOwn(t *testing.T) {
 		case <-r.Context().Done():
 		}
 	})
-	_, err := f.client(func(c *sprites.Config) { c.DialTimeout = 30 * time.Millisecond }).Start(t.Context(), command())
+	cmd, dials := command(), 0
+	cmd.BeforeDial = func(_ context.Context, try int) error { dials = try; return nil }
+	_, err := f.client(func(c *sprites.Config) { c.DialTimeout = 30 * time.Millisecond }).Start(t.Context(), cmd)
 	if sprites.ClassOf(err) != sprites.ClassTimeout {
 		t.Errorf("got %v, want a timeout", err)
 	}
-	if n := f.count("GET /v1/sprites/box/exec"); n != 3 {
-		t.Errorf("dialled %d times, want 3", n)
+	if dials != 3 {
+		t.Errorf("dialled %d times, want 3", dials)
 	}
 }
 
@@ -596,17 +598,19 @@ func TestASlowConsumerIsNotTakenForASilentServer(t *testing.T) {
 	f := newFake(t)
 	f.on("GET /box/exec", f.exec(func(p *peer) {
 		p.info("41", 7)
-		for range 10 {
-			p.out(sprites.Stdout, "x")
-		}
-		p.exit(0)
-		p.wait()
+		go func() {
+			for range 10 {
+				p.out(sprites.Stdout, "x")
+			}
+			p.exit(0)
+		}()
+		p.wait() // answers pings all the while
 	}))
 	proc := start(t, f.client(func(c *sprites.Config) {
-		c.PingEvery, c.PingTimeout = 5*time.Millisecond, 20*time.Millisecond
+		c.PingEvery, c.PingTimeout = 20*time.Millisecond, 500*time.Millisecond
 	}))
 	defer proc.Close()
-	<-time.After(200 * time.Millisecond) // ten times the limit, with nobody reading
+	<-time.After(time.Second) // twice the limit, with nobody reading
 	if out, _, err := collect(t.Context(), proc); err != io.EOF || out != "xxxxxxxxxx" {
 		t.Errorf("got %q, %v", out, err)
 	}

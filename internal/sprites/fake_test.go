@@ -71,7 +71,7 @@ func (f *fake) gated(gate sprites.Gate, change ...func(*sprites.Config)) *sprite
 	f.t.Helper()
 	cfg := sprites.Config{
 		BaseURL: f.srv.URL, Token: sentinelToken, Rand: func() float64 { return 0.5 },
-		ReplayQuiet: 50 * time.Millisecond,
+		ReplayQuiet: 250 * time.Millisecond,
 		Sleep: func(ctx context.Context, d time.Duration) error {
 			f.mu.Lock()
 			defer f.mu.Unlock()

@@ -24,7 +24,7 @@ func hang(_ http.ResponseWriter, r *http.Request) {
 	<-r.Context().Done()
 }
 
-func quick(c *sprites.Config) { c.CallTimeout = 50 * time.Millisecond }
+func quick(c *sprites.Config) { c.CallTimeout = 500 * time.Millisecond }
 
 func TestCase15AHangingReadIsWokenAndTriedOnceMore(t *testing.T) {
 	t.Parallel()

@@ -16,8 +16,11 @@ const (
 	FateRunning Fate = "running" // it runs, and Process is attached to it
 	FateExited  Fate = "exited"  // it ended; Exit is what its guard wrote
 	FateLimit   Fate = "limit"   // its guard's limit ended it
-	FateNever   Fate = "never"   // there is no guard file: it never started (or the Sprite was restored meanwhile)
-	FateLost    Fate = "lost"    // it was started and ended, or is beyond reach, and nobody knows how
+	// FateNever: there is no guard file. Start it again by the same guard name, as Contested: should the first dial's
+	// command come late after all, the guard lets only one of them run. (After a restore the file may be gone although
+	// the command ran.)
+	FateNever Fate = "never"
+	FateLost  Fate = "lost" // it was started and ended, or is beyond reach, and nobody knows how
 )
 
 // Rejoined is what Rejoin found.
@@ -37,7 +40,7 @@ type Rejoined struct {
 // Rejoin finds out what became of a guarded command, and attaches to it when it still runs. req.Session may be zero when
 // no session was ever seen: the guard's pid is the session's id. A command that runs without a listed session is waited
 // for by its guard file, for at most wait, then stopped: its output is beyond reach. Only FateNever allows to start it
-// again, by the same guard name. It blocks for wait and some DialTimeouts at most. An error means that it is not known
+// again. It blocks for wait and some DialTimeouts at most. An error means that it is not known
 // yet: ask again.
 func (c *Client) Rejoin(ctx context.Context, req AttachRequest, wait time.Duration) (Rejoined, error) {
 	if req.Session.ID != "" {
@@ -46,12 +49,7 @@ func (c *Client) Rejoin(ctx context.Context, req AttachRequest, wait time.Durati
 			return found, err
 		}
 	}
-	state, err := c.Guard(ctx, req.Sprite, req.Guard)
-	if err == nil && state.Exists && state.Pid == 0 { // created and not yet written: look once more
-		if err = c.cfg.Sleep(ctx, time.Second); err == nil {
-			state, err = c.Guard(ctx, req.Sprite, req.Guard)
-		}
-	}
+	state, err := c.lookTwice(ctx, req)
 	if ClassOf(err) == ClassNotFound {
 		return Rejoined{Fate: FateLost}, nil // the Sprite is gone, and its files with it
 	}
@@ -70,6 +68,22 @@ func (c *Client) Rejoin(ctx context.Context, req AttachRequest, wait time.Durati
 		}
 	}
 	return c.outlast(ctx, req, wait)
+}
+
+// lookTwice reads the guard's file, and again after a moment when it is not there or not yet written: a command whose
+// socket was lost at once may only be starting.
+func (c *Client) lookTwice(ctx context.Context, req AttachRequest) (GuardState, error) {
+	state, err := c.Guard(ctx, req.Sprite, req.Guard)
+	for _, pause := range []time.Duration{500 * time.Millisecond, time.Second} {
+		if err != nil || state.Pid != 0 {
+			break
+		}
+		if serr := c.cfg.Sleep(ctx, pause); serr != nil {
+			return state, failure(ctx, OpProbe, serr)
+		}
+		state, err = c.Guard(ctx, req.Sprite, req.Guard)
+	}
+	return state, err
 }
 
 // reattach attaches, taking "not there" for an answer.
