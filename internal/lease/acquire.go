@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -73,12 +74,18 @@ func (m *Manager) acquireArgs(r Request, nonce string) []any {
 	return append(args, recordArgs(r)...)
 }
 
-// recordArgs are the record's fields that only the request knows.
+// about is what only the request knows: opaque to the scripts, kept as one
+// field because each field costs the server a search.
+type about struct {
+	Kind                       Kind
+	Tenant, User, Job, Sandbox string
+}
+
+// recordArgs are the fields that acquire and reattach write beside their own.
 func recordArgs(r Request) []any {
-	return []any{
-		"k", string(r.Kind), "t", r.Tenant, "u", r.User, "j", r.Job, "b", r.Sandbox,
-		"sc", strings.Join(scopeKeys(r.Scopes), " "),
-	}
+	// Strings only: encoding cannot fail.
+	d, _ := json.Marshal(about{r.Kind, r.Tenant, r.User, r.Job, r.Sandbox})
+	return []any{"d", d, "sc", strings.Join(scopeKeys(r.Scopes), " ")}
 }
 
 // granted reads the script's verdict.

@@ -9,7 +9,7 @@ func (k keys) nonce(n string) string      { return k.prefix + ":a:" + n }
 func (k keys) parked(t string) string     { return k.prefix + ":p:" + escape(t) }
 func (k keys) scope(s string) string      { return k.prefix + ":z:" + s }
 func (k keys) line(s string) string       { return k.prefix + ":w:" + s }
-func (k keys) claim(id string) string     { return k.prefix + ":k:" + id }
+func (k keys) claim(call string) string   { return k.prefix + ":k:" + call }
 func (k keys) signals() string            { return k.prefix + ":signals" }
 func (k keys) gates() string              { return k.prefix + ":gates" }
 func (k keys) gate(o string) string       { return k.prefix + ":gate:" + escape(o) }

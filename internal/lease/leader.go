@@ -37,7 +37,9 @@ func (m *Manager) term(ctx context.Context, name string, fn func(ctx context.Con
 		// An id of its own for each term: another process' acquire of the same
 		// id would take the leadership over instead of being denied.
 		ID: "leader." + name + "." + m.cfg.NewID(), Kind: KindLeader, Job: name, Strict: true,
-		Scopes: []Scope{{Kind: KindLeader, Name: "l:" + name, Limit: 1}},
+		// A term has no longest hold: it ends with its process or its outage.
+		MaxHold: 10 * 365 * 24 * time.Hour,
+		Scopes:  []Scope{{Kind: KindLeader, Name: "l:" + name, Limit: 1}},
 	})
 	var denied *Denied
 	switch {

@@ -132,11 +132,11 @@ func (m *model) acquire(t *rapid.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", id, err)
 		}
-		created := m.now
-		if e != nil && e.state == "A" {
-			created = e.created
+		created, marked := m.now, false
+		if e != nil && e.state == "A" { // an operator's mark outlives the holder
+			created, marked = e.created, e.marked
 		}
-		e = &entry{state: "A", created: created}
+		e = &entry{state: "A", created: created, marked: marked}
 		m.entries[id] = e
 	}
 	m.grew(t, l.Fence())

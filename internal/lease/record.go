@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -135,8 +136,12 @@ func (m *Manager) readRecords(ctx context.Context, names []string, head string, 
 }
 
 func readRecord(id string, v map[string]string) Record {
+	var a about
+	if err := json.Unmarshal([]byte(v["d"]), &a); err != nil {
+		a = about{} // not written by us: the lease counts all the same
+	}
 	return Record{
-		ID: id, Kind: Kind(v["k"]), Tenant: v["t"], User: v["u"], Job: v["j"], Sandbox: v["b"], Owner: v["o"],
+		ID: id, Kind: a.Kind, Tenant: a.Tenant, User: a.User, Job: a.Job, Sandbox: a.Sandbox, Owner: v["o"],
 		Fence: number(v["f"]), Scopes: strings.Fields(v["sc"]), Since: time.UnixMilli(number(v["c"])),
 		Until: time.UnixMilli(number(v["x"])), Why: v["mw"], By: v["mb"],
 	}

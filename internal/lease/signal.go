@@ -49,19 +49,20 @@ func (m *Manager) heard(ctx context.Context, words []string) {
 	switch {
 	case len(words) == 2 && words[0] == "revoked":
 		m.poke(words[1])
-	case len(words) == 3 && words[0] == "freed":
+	case len(words) == 4 && words[0] == "freed":
 		scope, ok := strings.CutPrefix(words[1], m.keys.line(""))
-		if ok && m.claim(ctx, words[2]) {
+		if ok && m.claim(ctx, words[2]+":"+words[3]) {
 			m.tell(Freed{Scope: scope, ID: words[2]})
 		}
 	}
 }
 
-// claim makes one process of the fleet answer a call.
-func (m *Manager) claim(ctx context.Context, id string) bool {
+// claim makes one process of the fleet answer a call, which the id and the time
+// of the call name.
+func (m *Manager) claim(ctx context.Context, call string) bool {
 	var won bool
 	err := m.ask(ctx, opClaim, func(ctx context.Context) error {
-		err := m.calls.SetArgs(ctx, m.keys.claim(id), m.cfg.Owner, redis.SetArgs{Mode: "NX", TTL: m.cfg.GiveWay / 2}).Err()
+		err := m.calls.SetArgs(ctx, m.keys.claim(call), m.cfg.Owner, redis.SetArgs{Mode: "NX", TTL: m.cfg.GiveWay}).Err()
 		won = err == nil
 		if errors.Is(err, redis.Nil) {
 			return nil

@@ -8,8 +8,11 @@ local linecap, parkcap, callms, channel = tonumber(ARGV[11]), tonumber(ARGV[12])
 local n = tonumber(ARGV[15])
 if order < 0 then order = now end
 
--- The caller gave this very call up: its bytes may arrive late.
-if redis.call('EXISTS', KEYS[3]) == 1 then return { 'abandoned' } end
+-- The tombstone and the lines are rare: one call finds that there are none.
+local rare = redis.call('EXISTS', KEYS[3], unpack(KEYS, 5 + n, 4 + 2 * n))
+-- The caller gave this very call up: its bytes arrive late.
+if rare > 0 and redis.call('EXISTS', KEYS[3]) == 1 then return { 'abandoned' } end
+local lines = rare > 0
 
 local rec = redis.call('HMGET', KEYS[2], 's', 'f', 'g', 'o', 'c', 'n', 'mw', 'mb')
 if rec[1] == 'X' then return { 'revoked', rec[7] or '', rec[8] or '' } end
@@ -37,15 +40,12 @@ end
 
 if live then
   if rec[4] == owner and rec[6] == nonce then return place(rec[2], rec[3], 'held') end
-  local f = next_fence(KEYS[1])
+  local f = next_fence(KEYS[1], redis.call('HGET', KEYS[1], 'f'))
   return place(f, f, 'transferred')
 end
-if rec[1] then
-  redis.call('HDEL', KEYS[2], 'mw', 'mb')
-  rec[7], rec[8] = nil, nil
-end
 
-local epoch = redis.call('HGET', KEYS[1], 'e')
+local sys = redis.call('HMGET', KEYS[1], 'e', 'f')
+local epoch = sys[1]
 if not epoch then
   epoch = str(now)
   redis.call('HSET', KEYS[1], 'e', epoch)
@@ -88,7 +88,6 @@ local function deny(i, used, limit, yielding)
 end
 
 local over = 'granted'
-local lines = redis.call('EXISTS', unpack(KEYS, 5 + n, 4 + 2 * n)) > 0
 for i = 1, n do
   local z, w, limit = KEYS[4 + i], KEYS[4 + n + i], tonumber(ARGV[15 + i])
   local used = redis.call('ZCARD', z)
@@ -119,5 +118,5 @@ if lines then
   for i = 1, n do redis.call('HDEL', KEYS[4 + n + i], id) end
 end
 if ARGV[9] ~= '-1' then redis.call('ZREM', KEYS[4], id) end
-local f = next_fence(KEYS[1])
+local f = next_fence(KEYS[1], sys[2])
 return place(f, f, over)

@@ -8,9 +8,9 @@ local function str(n) return string.format('%.0f', n) end
 
 -- The clock is the floor of the fence: it stays ahead of what was granted
 -- before the server lost its data, where a counter would begin again at 1.
-local function next_fence(sys)
+local function next_fence(sys, last)
   local micros = tonumber(T[1]) * 1000000 + tonumber(T[2])
-  local fence = math.max(tonumber(redis.call('HGET', sys, 'f') or '0') + 1, micros)
+  local fence = math.max(tonumber(last or '0') + 1, micros)
   redis.call('HSET', sys, 'f', str(fence))
   return str(fence)
 end
@@ -58,7 +58,7 @@ end
 
 local function call_waiter(w, e, callms, channel)
   redis.call('HSET', w, e.id, str(e.order) .. ' ' .. str(e.expires) .. ' ' .. str(now + callms))
-  redis.call('PUBLISH', channel, 'freed ' .. w .. ' ' .. e.id)
+  redis.call('PUBLISH', channel, 'freed ' .. w .. ' ' .. e.id .. ' ' .. str(now))
 end
 
 -- One freed slot calls one waiter per line. Under pcall: a release must work

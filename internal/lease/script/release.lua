@@ -12,7 +12,7 @@ if rec[1] == 'A' and tonumber(rec[3]) > fence then return { 'transferred' } end
 
 local live = false
 for i = 1, n do
-  if alive(KEYS[1 + i], id) then live = true end
+  if not live and alive(KEYS[1 + i], id) then live = true end
   redis.call('ZREM', KEYS[1 + i], id)
 end
 if tomb > 0 then

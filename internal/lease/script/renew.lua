@@ -52,7 +52,7 @@ if strict and over == 'reattached_over' then
   return { 'expired' }
 end
 if redis.call('HEXISTS', KEYS[1], 'e') == 0 then redis.call('HSET', KEYS[1], 'e', str(now)) end
-local f = next_fence(KEYS[1])
+local f = next_fence(KEYS[1], redis.call('HGET', KEYS[1], 'f'))
 redis.call('HSET', KEYS[2], 's', 'A', 'f', f, 'g', str(grant), 'o', owner, 'c', str(x - maxhold), 'x', str(x),
   'v', over, unpack(ARGV, 10 + n))
 place()
