@@ -75,23 +75,29 @@ func New(sink Sink, cfg Config) (*Recorder, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
+	records, err := registered(cfg.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("audit recorder: register metrics: %w", err)
+	}
+	return &Recorder{sink: sink, cfg: cfg, records: records}, nil
+}
+
+// registered is the counter of records, shared by the recorders of one registry.
+func registered(reg prometheus.Registerer) (*prometheus.CounterVec, error) {
 	records := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "wakebus", Subsystem: "audit",
 		Name: "records_total", Help: "Audit records by kind and by what became of them: stored, failed, invalid."},
 		[]string{"kind", "result"})
-	if cfg.Registerer != nil {
-		err := cfg.Registerer.Register(records)
-		var again prometheus.AlreadyRegisteredError
-		if errors.As(err, &again) {
-			existing, ok := again.ExistingCollector.(*prometheus.CounterVec)
-			if !ok {
-				return nil, fmt.Errorf("audit recorder: register metrics: %w", err)
-			}
-			records = existing
-		} else if err != nil {
-			return nil, fmt.Errorf("audit recorder: register metrics: %w", err)
+	if reg == nil {
+		return records, nil
+	}
+	err := reg.Register(records)
+	var again prometheus.AlreadyRegisteredError
+	if errors.As(err, &again) {
+		if existing, ok := again.ExistingCollector.(*prometheus.CounterVec); ok {
+			return existing, nil
 		}
 	}
-	return &Recorder{sink: sink, cfg: cfg, records: records}, nil
+	return records, err
 }
 
 // Record stores a record and reports whether it is stored. The caller goes on either way. It blocks for at most

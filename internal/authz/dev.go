@@ -1,7 +1,6 @@
 package authz
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,19 +14,9 @@ import (
 
 // devClaims reads the header of dev mode: nothing, or bare JSON, with what is absent filled in from the request.
 func devClaims(ask Ask) (Claims, error) {
-	var c Claims
-	if ask.Grant != "" {
-		if len(ask.Grant) > MaxToken {
-			return Claims{}, forged("the grant is longer than %d bytes", MaxToken)
-		}
-		dec := json.NewDecoder(bytes.NewReader([]byte(ask.Grant)))
-		dec.DisallowUnknownFields()
-		if err := dec.Decode(&c); err != nil {
-			return Claims{}, forged("the grant is no JSON object of known claims")
-		}
-		if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-			return Claims{}, forged("something follows the grant")
-		}
+	c, err := parseDevHeader(ask.Grant)
+	if err != nil {
+		return Claims{}, err
 	}
 	fill := func(field *string, value string) {
 		if *field == "" {
@@ -44,17 +33,34 @@ func devClaims(ask Ask) (Claims, error) {
 	if c.Tier == "" {
 		c.Tier = plan.TierFree
 	}
-	if c.Issuer == "" {
-		c.Issuer = IssuerWeb
-		if ask.Action == ActionReplay {
-			c.Issuer = IssuerOps
-		}
+	if ask.Action == ActionReplay {
+		fill(&c.Issuer, IssuerOps)
 	}
+	fill(&c.Issuer, IssuerWeb)
 	if c.Job == "" && c.Open == "" {
 		c.Job, c.Open = ask.Job, ask.Job
 	}
 	if err := c.shape(); err != nil {
 		return Claims{}, err
+	}
+	return c, nil
+}
+
+func parseDevHeader(header string) (Claims, error) {
+	var c Claims
+	if header == "" {
+		return c, nil
+	}
+	if len(header) > MaxToken {
+		return Claims{}, forged("the grant is longer than %d bytes", MaxToken)
+	}
+	dec := json.NewDecoder(strings.NewReader(header))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&c); err != nil {
+		return Claims{}, forged("the grant is no JSON object of known claims")
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return Claims{}, forged("something follows the grant")
 	}
 	return c, nil
 }
