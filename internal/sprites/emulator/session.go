@@ -305,7 +305,8 @@ func (s *session) expire() {
 
 // signal reaches the whole process group.
 func (s *session) signal(sig syscall.Signal) error {
-	if s.machine == nil {
+	if p, ok := s.proc.(*instant); ok {
+		p.kill(sig)
 		return nil
 	}
 	return s.machine.Signal(s.pid, sig, true)

@@ -59,6 +59,8 @@ type sprite struct {
 	exited   []string // ids of ended sessions of this boot, for 410
 	sockets  map[net.Conn]struct{}
 	services map[string]*service // those that were started in this boot
+
+	guards instantGuards // of Config.Instant, with its own lock
 }
 
 func newSprite(s *Server, rec record) *sprite {
