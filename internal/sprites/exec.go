@@ -180,22 +180,6 @@ func (c *Client) execURL(cmd *Command, nonce string) string {
 	return c.spriteURL(cmd.Sprite, query, "exec")
 }
 
-// dial opens a socket and waits for its introduction, both within DialTimeout.
-func (c *Client) dial(ctx context.Context, op Operation, url string, tty bool) (*socket, sessionInfo, error) {
-	dctx, cancel := context.WithTimeout(ctx, c.cfg.DialTimeout)
-	defer cancel()
-	s, err := c.openSocket(dctx, op, url, tty)
-	if err != nil {
-		return nil, sessionInfo{}, err
-	}
-	info, err := s.introduction(dctx)
-	if err != nil {
-		s.close()
-		return nil, sessionInfo{}, err
-	}
-	return s, info, nil
-}
-
 // begin sends stdin and, when an earlier dial may have won, asks the guard's file who did.
 func (p *Process) begin(ctx context.Context, cmd *Command) error {
 	if err := p.input(ctx, cmd); err != nil {

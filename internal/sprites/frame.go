@@ -40,6 +40,7 @@ const (
 	frameOutput                   // data on stream
 	frameEnded                    // the process ended with code
 	frameInfo                     // session_info
+	frameTrailer                  // a text exit frame without a PTY: nothing follows it, and its code is not believed
 )
 
 // frame is a parsed WebSocket message.

@@ -141,7 +141,7 @@ func (p *Process) drain() {
 	for deadline := time.Now().Add(8 * p.client.cfg.Drain); total < 1<<20 && time.Now().Before(deadline); {
 		select {
 		case got, ok := <-p.socket.in:
-			if !ok || got.kind == frameEnded {
+			if !ok || got.kind == frameTrailer {
 				return
 			}
 			if got.kind == frameOutput {

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -60,51 +58,6 @@ type socket struct {
 
 type pingPolicy struct {
 	every, limit time.Duration
-}
-
-// openSocket dials once. ctx bounds the handshake only.
-func (c *Client) openSocket(ctx context.Context, op Operation, url string, tty bool) (*socket, error) {
-	header := http.Header{}
-	c.authorize(header)
-	conn, resp, err := websocket.Dial(ctx, url, &websocket.DialOptions{HTTPClient: c.sockets, HTTPHeader: header})
-	if err != nil {
-		return nil, c.dialFailure(ctx, op, resp, err)
-	}
-	conn.SetReadLimit(frameMax)
-	s := &socket{
-		conn: conn, op: op, offsets: hasCapability(resp.Header, "output_offset"), metrics: c.metrics,
-		pings: pingPolicy{every: c.cfg.PingEvery, limit: c.cfg.PingTimeout},
-		in:    make(chan piece, pieceQueue), done: make(chan struct{}),
-	}
-	s.raw.Store(tty)
-	s.heard.Store(time.Now().UnixNano())
-	c.metrics.sockets.Inc()
-	s.wg.Add(2)
-	go s.read()
-	go s.keepalive()
-	return s, nil
-}
-
-// hasCapability looks into the comma list of X-Sprite-Capabilities (sprites-go, exec handshake).
-func hasCapability(header http.Header, name string) bool {
-	for _, word := range strings.Split(header.Get("X-Sprite-Capabilities"), ",") {
-		if strings.TrimSpace(word) == name {
-			return true
-		}
-	}
-	return false
-}
-
-// dialFailure classifies a handshake that did not open. An answer other than 101 carries status, code and hint.
-func (c *Client) dialFailure(ctx context.Context, op Operation, resp *http.Response, err error) error {
-	if resp == nil || resp.StatusCode == http.StatusSwitchingProtocols {
-		return failure(ctx, op, err)
-	}
-	var body []byte
-	if resp.Body != nil {
-		body, _ = io.ReadAll(resp.Body) // at most 1 KiB (websocket.Dial)
-	}
-	return refusal(op, resp.StatusCode, resp.Header, body, c.cfg.Now())
 }
 
 // close ends both goroutines and the connection. It may be called more than once and concurrently, and returns when all
@@ -225,6 +178,9 @@ func (s *socket) text(r io.Reader) error {
 	}
 	if f.kind == frameInfo { // an attach learns here whether binary messages carry a stream id
 		s.raw.Store(f.info.tty)
+	}
+	if f.kind == frameEnded && !s.raw.Load() { // the binary frame is the one that counts, as for every SDK
+		f.kind = frameTrailer
 	}
 	return s.hand(piece{frame: f})
 }
