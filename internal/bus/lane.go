@@ -58,6 +58,7 @@ type puller struct {
 	first  binding // looked into before queue, without waiting
 	spare  int
 	parked atomic.Bool  // a pull waits at the broker
+	idle   atomic.Bool  // waits for a slot, and so hears nothing
 	silent atomic.Int64 // since when the broker has not answered, unix nanoseconds; 0 while it does
 }
 
@@ -65,7 +66,7 @@ type puller struct {
 const silence = 5 * time.Second
 
 func (u *puller) health() error {
-	if since := u.silent.Load(); since != 0 && time.Since(time.Unix(0, since)) > silence {
+	if since := u.silent.Load(); since != 0 && !u.idle.Load() && time.Since(time.Unix(0, since)) > silence {
 		return fmt.Errorf("consumer %s of %s has been silent since %s: %w", u.queue.src.consumer, u.queue.src.stream,
 			time.Unix(0, since).UTC().Format(time.RFC3339), ErrUnreachable)
 	}
@@ -78,7 +79,7 @@ func (u *puller) run(pulling, work context.Context) error {
 		return u.runReserve(pulling, work)
 	}
 	failures := 0
-	for u.awake(pulling) && u.lane.slots.acquire(pulling, u.spare) {
+	for u.awake(pulling) && u.slot(pulling) {
 		d, err := u.pull(pulling)
 		if d != nil && pulling.Err() == nil {
 			failures = 0
@@ -100,6 +101,12 @@ func (u *puller) run(pulling, work context.Context) error {
 		u.mend(pulling, err, failures)
 	}
 	return nil
+}
+
+func (u *puller) slot(ctx context.Context) bool {
+	u.idle.Store(true)
+	defer u.idle.Store(false)
+	return u.lane.slots.acquire(ctx, u.spare)
 }
 
 // awake waits while pulling is paused; false when it has ended. What is paused is a state elsewhere that gives no signal,

@@ -22,6 +22,20 @@ func (b *Bus) options(ctx context.Context) ([]nats.Option, error) {
 		nats.PingInterval(20 * time.Second),
 		nats.MaxPingsOutstanding(2),
 		nats.Timeout(connectTimeout(ctx)),
+	}
+	opts = append(opts, b.handlers()...)
+	if cfg.InProcess != nil {
+		opts = append(opts, nats.InProcessServer(cfg.InProcess.inner))
+		if u, err := url.Parse(cfg.InProcess.URL()); err == nil && u.User != nil {
+			password, _ := u.User.Password()
+			opts = append(opts, nats.UserInfo(u.User.Username(), password))
+		}
+	}
+	return appendFiles(opts, cfg)
+}
+
+func (b *Bus) handlers() []nats.Option {
+	return []nats.Option{
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			b.met.connected.Set(0)
 			b.log.Warn().Err(err).Msg("nats connection lost")
@@ -49,14 +63,6 @@ func (b *Bus) options(ctx context.Context) ([]nats.Option, error) {
 			event.Msg("nats reported an error")
 		}),
 	}
-	if cfg.InProcess != nil {
-		opts = append(opts, nats.InProcessServer(cfg.InProcess.inner))
-		if u, err := url.Parse(cfg.InProcess.URL()); err == nil && u.User != nil {
-			password, _ := u.User.Password()
-			opts = append(opts, nats.UserInfo(u.User.Username(), password))
-		}
-	}
-	return appendFiles(opts, cfg)
 }
 
 func appendFiles(opts []nats.Option, cfg Config) ([]nats.Option, error) {

@@ -8,14 +8,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/wakebus/wakebus/internal/plan"
 )
-
-// maxOrphanScan bounds how many runs one search looks at.
-const maxOrphanScan = 200_000
 
 // Orphan is a run that has begun, has not ended, and that no message will bring to a worker.
 type Orphan struct {
@@ -28,7 +22,7 @@ type Orphan struct {
 
 // Orphans finds runs whose last state event is older than olderThan, is no result, and that no message carries: neither
 // the request itself nor a parked or due one. A run that waits counts from the end of its wait. At most most are
-// returned, from the first 200,000 runs that the journal holds. It reads the journal through a short-lived consumer.
+// returned; the suspects that are looked at are bounded to four times that. It walks over the journal's headers.
 func (b *Bus) Orphans(ctx context.Context, olderThan time.Duration, most int) ([]Orphan, error) {
 	suspects, err := b.silentRuns(ctx, olderThan, most*4)
 	if err != nil {
@@ -59,45 +53,16 @@ func (b *Bus) Orphans(ctx context.Context, olderThan time.Duration, most int) ([
 
 // silentRuns lists runs whose last state event is old and no result, by headers alone.
 func (b *Bus) silentRuns(ctx context.Context, olderThan time.Duration, most int) ([]RunKey, error) {
-	// Not an ordered consumer: that one starts anew with each fetch, and then by sequence instead of by last per subject.
-	cons, err := b.js.CreateConsumer(ctx, StreamJobs, jetstream.ConsumerConfig{
-		FilterSubject: SubjectReply + ".*.*.*.state", DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
-		AckPolicy: jetstream.AckNonePolicy, HeadersOnly: true, InactiveThreshold: 10 * time.Second, MemoryStorage: true, Replicas: 1})
-	if err != nil {
-		return nil, classify(err)
-	}
-	defer func() {
-		// It would go by itself after the threshold.
-		if err := b.js.DeleteConsumer(ctx, StreamJobs, cons.CachedInfo().Name); err != nil {
-			b.log.Debug().Err(err).Msg("the scan's consumer was not deleted")
-		}
-	}()
 	var out []RunKey
-	for seen := 0; seen < maxOrphanScan && len(out) < most; {
-		batch, err := cons.FetchNoWait(500)
-		if err != nil {
-			return nil, classify(err)
+	err := b.lastHeaders(ctx, StreamJobs, SubjectReply+".*.*.*.state", func(m *storedMsg) {
+		if len(out) >= most || b.now().Sub(m.Time) < olderThan || EventKind(m.Header.Get(HeaderEvent)) == EventResult {
+			return
 		}
-		n := 0
-		for msg := range batch.Messages() {
-			n++
-			meta, err := msg.Metadata()
-			if err != nil || b.now().Sub(meta.Timestamp) < olderThan || EventKind(msg.Headers().Get(HeaderEvent)) == EventResult {
-				continue
-			}
-			if key, _, err := ParseRunSubject(msg.Subject()); err == nil {
-				out = append(out, key)
-			}
+		if key, _, err := ParseRunSubject(m.Subject); err == nil {
+			out = append(out, key)
 		}
-		if err := batch.Error(); err != nil && !errors.Is(err, nats.ErrTimeout) {
-			return nil, classify(err)
-		}
-		if n == 0 {
-			break
-		}
-		seen += n
-	}
-	return out, nil
+	})
+	return out, err
 }
 
 // dueRuns lists the runs that due messages carry.

@@ -132,6 +132,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	unhook := p.onStop(pulling, stopPulling)
 	defer unhook()
 
+	p.checkJournal(pulling) // before the first pull
 	var pullers, helpers errgroup.Group
 	helpers.Go(func() error { return p.keep(work) })
 	helpers.Go(func() error { return p.watchJournal(pulling) })
@@ -243,20 +244,29 @@ func (p *Pool) held() []*Delivery {
 	return out
 }
 
-// watchJournal rests pulling while the journal is nearly full: what was begun must be able to end.
+// watchJournal looks at the journal's fill every 5 s.
 func (p *Pool) watchJournal(ctx context.Context) error {
 	tick := time.NewTicker(5 * time.Second)
 	defer tick.Stop()
 	for {
-		share, err := p.bus.JournalShare(ctx)
-		if err == nil && p.full.Swap(share >= JournalHighWater) != (share >= JournalHighWater) {
-			p.log.Warn().Float64("share", share).Msg("the journal's fill has passed the mark at which pulling rests")
-		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
+			p.checkJournal(ctx)
 		}
+	}
+}
+
+// checkJournal rests pulling while the journal is nearly full: what was begun must be able to end.
+func (p *Pool) checkJournal(ctx context.Context) {
+	share, err := p.bus.JournalShare(ctx)
+	if err != nil {
+		return // the broker is away, and nothing can be pulled anyway
+	}
+	full := share >= JournalHighWater
+	if p.full.Swap(full) != full {
+		p.log.Warn().Float64("share", share).Bool("resting", full).Msg("the journal's fill has passed the mark at which pulling rests")
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -54,8 +55,13 @@ func (b *Bus) Verify(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// admin bounds one call of the set-up, which has the broker make files and is slower than any publish.
+func (b *Bus) admin(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, max(b.cfg.PublishTimeout, 10*time.Second))
+}
+
 func (b *Bus) streamConfig(ctx context.Context, name string) (*jetstream.StreamConfig, error) {
-	tctx, cancel := b.try(ctx)
+	tctx, cancel := b.admin(ctx)
 	defer cancel()
 	stream, err := b.js.Stream(tctx, name)
 	if err != nil {
@@ -81,7 +87,7 @@ func (b *Bus) setupStream(ctx context.Context, want jetstream.StreamConfig) erro
 	}
 	// What an operator may have chosen beside our settings stays.
 	want.Placement, want.Metadata, want.Compression = have.Placement, have.Metadata, have.Compression
-	tctx, cancel := b.try(ctx)
+	tctx, cancel := b.admin(ctx)
 	defer cancel()
 	stream, err := b.js.UpdateStream(tctx, want)
 	if err != nil {
@@ -93,7 +99,7 @@ func (b *Bus) setupStream(ctx context.Context, want jetstream.StreamConfig) erro
 
 // createStream may lose a race against another process, which then has created the same.
 func (b *Bus) createStream(ctx context.Context, want jetstream.StreamConfig) (*jetstream.StreamConfig, error) {
-	tctx, cancel := b.try(ctx)
+	tctx, cancel := b.admin(ctx)
 	defer cancel()
 	stream, err := b.js.CreateStream(tctx, want)
 	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
@@ -115,7 +121,7 @@ func (b *Bus) setupLinks(ctx context.Context) error {
 	case err != nil && !errors.Is(err, jetstream.ErrStreamNotFound):
 		return fmt.Errorf("bucket %s: %w", BucketLinks, err)
 	}
-	tctx, cancel := b.try(ctx)
+	tctx, cancel := b.admin(ctx)
 	defer cancel()
 	if _, err := b.js.CreateOrUpdateKeyValue(tctx, want); err != nil {
 		return fmt.Errorf("create bucket %s: %w", BucketLinks, classify(err))
@@ -137,7 +143,7 @@ func (b *Bus) setupConsumers(ctx context.Context) error {
 
 // setupConsumer binds to a consumer that is as configured, else creates or updates it.
 func (b *Bus) setupConsumer(ctx context.Context, src queueSource) (jetstream.Consumer, error) {
-	tctx, cancel := b.try(ctx)
+	tctx, cancel := b.admin(ctx)
 	defer cancel()
 	want := b.cfg.consumerConfig(src)
 	cons, err := b.js.Consumer(tctx, src.stream, src.consumer)
@@ -158,7 +164,7 @@ func (b *Bus) setupConsumer(ctx context.Context, src queueSource) (jetstream.Con
 }
 
 func (b *Bus) verifyConsumer(ctx context.Context, src queueSource) error {
-	tctx, cancel := b.try(ctx)
+	tctx, cancel := b.admin(ctx)
 	defer cancel()
 	cons, err := b.js.Consumer(tctx, src.stream, src.consumer)
 	if err != nil {
