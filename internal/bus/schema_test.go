@@ -14,6 +14,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/wakebus/wakebus/internal/audit"
 	"github.com/wakebus/wakebus/internal/authz"
 	"github.com/wakebus/wakebus/internal/bus"
 	"github.com/wakebus/wakebus/internal/plan"
@@ -76,6 +77,11 @@ func examples() []example {
 		{"authz_request", bus.AuthzRequest{V: 1, Action: bus.AuthzExec, Tenant: "t", User: "u", ConversationID: "c", PageID: "p",
 			DriveID: "d", AgentPageID: "a", JobID: "j"}},
 		{"authz_answer", bus.AuthzAnswer{Allow: true, Tier: plan.TierFree, Reason: plan.ReasonNoEditAccess}},
+		{"audit", audit.Record{V: 1, Time: at, Kind: audit.KindRun, Tenant: "t", ID: "j.0", Actor: audit.Actor{User: "u", Tier: plan.TierPro,
+			AgentPage: "a", Drive: "d", Operator: "ops"}, Action: "exec", Job: "j", Run: 1, Conversation: "c", Page: "p", Command: "ls", Path: "a",
+			Outcome: plan.OutcomeExited, Reason: plan.ReasonError, ExitCode: &code, Detail: "d", DurationMs: 1, Anomaly: true, Sandbox: "s",
+			Plan: plan.ActionResume, Why: plan.WhyWarm, Lease: "l", Fence: 1, Worker: "w",
+			Usage: &audit.Usage{ActiveS: 1.5, Wakes: 1, Bytes: 2, Tier: plan.TierPro}}},
 		{"execution", bus.ExecutionSwitch{On: true, By: "ops", Why: "incident", At: at}},
 	}
 }
