@@ -53,6 +53,8 @@ type Actor struct {
 	AgentPage    string    `json:"agent_page,omitempty"`
 	Conversation string    `json:"conversation,omitempty"`
 	Page         string    `json:"page,omitempty"`
+	// Operator is who asked for a replay; the other fields are then the original actor.
+	Operator string `json:"operator,omitempty"`
 }
 
 // Stop is an announced stop.
