@@ -92,7 +92,8 @@ func (a *arena) try() error {
 	return nil
 }
 
-var errHeld = errors.New("does not hold")
+// broken is a probe's finding.
+func broken(format string, args ...any) error { return fmt.Errorf("does not hold: "+format, args...) }
 
 func two(id string, user, tenant int) lease.Request {
 	r := ask(id, user)
@@ -116,20 +117,20 @@ func probeLimits(a *arena) error {
 		return err
 	}
 	if _, err := m.Acquire(ctx, two("b", 2, 1)); !isDenied(err, "tenant") {
-		return fmt.Errorf("tenant: %v: %w", err, errHeld)
+		return broken("tenant: %v", err)
 	}
 	if n, err := m.InUse(ctx, two("", 0, 0).Scopes[0]); n != 1 || err != nil {
-		return fmt.Errorf("user holds %d %v: %w", n, err, errHeld)
+		return broken("user holds %d %v", n, err)
 	}
 	if _, err := m.Acquire(ctx, two("c", 1, 9)); !isDenied(err, "user") {
-		return fmt.Errorf("user: %v: %w", err, errHeld)
+		return broken("user: %v", err)
 	}
 	if ok, err := l.Release(ctx); !ok || err != nil {
-		return fmt.Errorf("release %v %v: %w", ok, err, errHeld)
+		return broken("release %v %v", ok, err)
 	}
 	for i := range 2 {
 		if n, err := m.InUse(ctx, two("", 0, 0).Scopes[i]); n != 0 || err != nil {
-			return fmt.Errorf("scope %d holds %d %v after release: %w", i, n, err, errHeld)
+			return broken("scope %d holds %d %v after release", i, n, err)
 		}
 	}
 	return nil
@@ -149,7 +150,7 @@ func probePrune(a *arena) error {
 		l.Forget()
 	}
 	if _, err := m.Acquire(ctx, two("c", 2, 9)); !isDenied(err, "user") {
-		return fmt.Errorf("beside two live ones: %v: %w", err, errHeld)
+		return broken("beside two live ones: %v", err)
 	}
 	if err := shiftScript.Run(ctx, a.s.raw, nil, (2 * time.Minute).Milliseconds()).Err(); err != nil {
 		return err
@@ -178,7 +179,7 @@ func probeFence(a *arena) error {
 			return err
 		}
 		if l.Fence() <= last {
-			return fmt.Errorf("fence %d after %d: %w", l.Fence(), last, errHeld)
+			return broken("fence %d after %d", l.Fence(), last)
 		}
 		last = l.Fence()
 	}
@@ -204,10 +205,10 @@ func probeStale(a *arena) error {
 		return err
 	}
 	if ok, err := old.Release(ctx); ok || err != nil {
-		return fmt.Errorf("a stale release: %v %v: %w", ok, err, errHeld)
+		return broken("a stale release: %v %v", ok, err)
 	}
 	if n, err := m.InUse(ctx, two("", 0, 0).Scopes[0]); n != 1 || err != nil {
-		return fmt.Errorf("%d %v after a stale release: %w", n, err, errHeld)
+		return broken("%d %v after a stale release", n, err)
 	}
 	third, err := a.open(func(c *lease.Config) { c.Owner = "third.1" })
 	if err != nil {
@@ -218,7 +219,7 @@ func probeStale(a *arena) error {
 	}
 	var lost *lease.Lost
 	if err := l.RenewNow(); !errors.As(err, &lost) || lost.Reason != lease.Transferred {
-		return fmt.Errorf("a stale renewal: %v: %w", err, errHeld)
+		return broken("a stale renewal: %v", err)
 	}
 	return nil
 }
@@ -236,11 +237,11 @@ func probeLate(a *arena) error {
 	}
 	// The release by another process, then the holder's renewal.
 	if ok, err := m.ReleaseID(ctx, "a", l.Fence()); !ok || err != nil {
-		return fmt.Errorf("release by id: %v %v: %w", ok, err, errHeld)
+		return broken("release by id: %v %v", ok, err)
 	}
 	var lost *lease.Lost
 	if err := l.RenewNow(); !errors.As(err, &lost) || lost.Reason != lease.Transferred {
-		return fmt.Errorf("a renewal of a released lease: %v: %w", err, errHeld)
+		return broken("a renewal of a released lease: %v", err)
 	}
 	// The give-back, then the acquire itself.
 	nonces := &nonceTap{}
@@ -253,7 +254,7 @@ func probeLate(a *arena) error {
 	}
 	nonces.force = "nonce-b"
 	if _, err := late.Acquire(ctx, two("b", 1, 1)); !errors.Is(err, lease.ErrAbandoned) {
-		return fmt.Errorf("a late acquire: %v: %w", err, errHeld)
+		return broken("a late acquire: %v", err)
 	}
 	// The give-back of a transfer frees nothing of the run it took over.
 	nonces.force = "nonce-c"
@@ -267,7 +268,7 @@ func probeLate(a *arena) error {
 		return err
 	}
 	if n, err := m.InUse(ctx, two("", 0, 0).Scopes[0]); n != 1 || err != nil {
-		return fmt.Errorf("%d %v after giving a transfer back: %w", n, err, errHeld)
+		return broken("%d %v after giving a transfer back", n, err)
 	}
 	return nil
 }
@@ -307,7 +308,7 @@ func probeHold(a *arena) error {
 		var lost *lease.Lost
 		err := l.RenewNow()
 		if got := errors.As(err, &lost) && lost.Reason == lease.MaxHold; got != step.lost {
-			return fmt.Errorf("renewal after %s: %v: %w", step.d, err, errHeld)
+			return broken("renewal after %s: %v", step.d, err)
 		}
 	}
 	return nil
@@ -325,7 +326,7 @@ func probeKeys(a *arena) error {
 	for _, k := range []string{":l:a", ":z:exec:u:acme:ann", ":z:exec:t:acme"} {
 		ttl, err := a.s.raw.PTTL(ctx, a.prefix+k).Result()
 		if err != nil || ttl < 2*time.Minute {
-			return fmt.Errorf("%s lives %s %v: %w", k, ttl, err, errHeld)
+			return broken("%s lives %s %v", k, ttl, err)
 		}
 	}
 	return nil
@@ -338,7 +339,7 @@ func probeQuarantine(a *arena) error {
 	}
 	ctx := context.Background()
 	if _, err := m.Acquire(ctx, two("a", 1, 1)); !errors.Is(err, lease.ErrWarmingUp) {
-		return fmt.Errorf("right after an empty start: %v: %w", err, errHeld)
+		return broken("right after an empty start: %v", err)
 	}
 	if err := shiftScript.Run(ctx, a.s.raw, nil, (61 * time.Second).Milliseconds()).Err(); err != nil {
 		return err
@@ -364,7 +365,7 @@ func probeOrder(a *arena) error {
 	}
 	for id, queued := range map[string]int64{"second": 20, "first": 10} {
 		if _, err := wait(id, queued); !isDenied(err, "user") {
-			return fmt.Errorf("%s: %v: %w", id, err, errHeld)
+			return broken("%s: %v", id, err)
 		}
 	}
 	l.Forget()
@@ -375,7 +376,7 @@ func probeOrder(a *arena) error {
 		return err
 	}
 	if _, err := wait("second", 20); !isDenied(err, "user") {
-		return fmt.Errorf("the younger one: %v: %w", err, errHeld)
+		return broken("the younger one: %v", err)
 	}
 	_, err = wait("first", 10)
 	return err
@@ -395,7 +396,7 @@ func probeRevoked(a *arena) error {
 	}
 	var lost *lease.Lost
 	if _, err := m.Acquire(ctx, two("a", 1, 1)); !errors.As(err, &lost) || lost.Reason != lease.Revoked {
-		return fmt.Errorf("acquire of a revoked id: %v: %w", err, errHeld)
+		return broken("acquire of a revoked id: %v", err)
 	}
 	return nil
 }

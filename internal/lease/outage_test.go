@@ -362,7 +362,7 @@ func TestTroubleHasAClass(t *testing.T) {
 		s := startReal(t)
 		m := open(t, s.config())
 		l := must(t, m, ask("acme.a.0.1", 1))
-		if err := s.raw.SlaveOf(ctx, "127.0.0.1", "1").Err(); err != nil {
+		if err := s.raw.ReplicaOf(ctx, "127.0.0.1", "1").Err(); err != nil {
 			t.Fatal(err)
 		}
 		_, err := m.Acquire(ctx, ask("acme.b.0.1", 2))
@@ -370,7 +370,7 @@ func TestTroubleHasAClass(t *testing.T) {
 		if !errors.As(err, &down) || down.Class != lease.ClassReadOnly || m.Admit() {
 			t.Errorf("got %v, admit %v", err, m.Admit())
 		}
-		if err := s.raw.SlaveOf(ctx, "NO", "ONE").Err(); err != nil {
+		if err := s.raw.ReplicaOf(ctx, "NO", "ONE").Err(); err != nil {
 			t.Fatal(err)
 		}
 		if err := l.RenewNow(); err != nil {

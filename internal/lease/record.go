@@ -46,8 +46,8 @@ func (f Filter) matches(r Record) bool {
 		(f.Sandbox == "" || f.Sandbox == r.Sandbox) && (f.Kind == "" || f.Kind == r.Kind)
 }
 
-// ErrPartial: List stopped at Filter.Max or at its own bound. What it returned
-// is true, and not all.
+// ErrPartial says that List stopped at Filter.Max or at its own bound: what it
+// returned is true, and not all.
 var ErrPartial = errors.New("lease list is not complete")
 
 // scanMax bounds the keys one List looks at.
@@ -69,7 +69,7 @@ func (m *Manager) List(ctx context.Context, f Filter) ([]Record, error) {
 		pattern = globEscape(m.keys.record(f.ID))
 	}
 	found := map[string]Record{} // SCAN may show a key twice
-	partial := false
+	var partial bool
 	for {
 		var ids []string
 		err := m.ask(ctx, opList, func(ctx context.Context) error {

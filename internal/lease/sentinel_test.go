@@ -42,7 +42,7 @@ func TestAFailoverCostsNoHolderItsLease(t *testing.T) {
 	master, replica := startReal(t), startReal(t)
 	host, port, _ := strings.Cut(master.addr, ":")
 	ctx := context.Background()
-	if err := replica.raw.SlaveOf(ctx, host, port).Err(); err != nil {
+	if err := replica.raw.ReplicaOf(ctx, host, port).Err(); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the replica follows", func() bool {

@@ -3,9 +3,11 @@ package compare
 import (
 	"bufio"
 	"context"
+	"flag"
 	"fmt"
 	"net"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -22,24 +24,57 @@ import (
 // pair takes and gives back once; worker and i make its names its own.
 type pair func(ctx context.Context, worker, i int) error
 
-// BenchmarkPair runs all contenders in turn, on one server, with equal pools:
-// same-run ratios count, absolute figures are the machine's.
-func BenchmarkPair(b *testing.B) {
-	addr := start(b)
+var (
+	rounds = flag.Int("rounds", 3, "how often each contender runs; medians count")
+	period = flag.Duration("period", 500*time.Millisecond, "how long one run takes")
+)
+
+// TestPairsPerSecond runs all contenders in turn, round by round, on one
+// server, with equal pools, and prints medians: ratios of the same rounds
+// count, absolute figures are the machine's. It judges nothing.
+func TestPairsPerSecond(t *testing.T) {
+	addr := start(t)
 	client := redis.NewClient(&redis.Options{Addr: addr, PoolSize: 64, Protocol: 2, MaxRetries: -1, ContextTimeoutEnabled: true})
-	b.Cleanup(func() { _ = client.Close() })
+	t.Cleanup(func() { _ = client.Close() })
 	m, err := lease.Open(context.Background(), lease.Config{URL: "redis://" + addr, Quarantine: -1})
 	if err != nil {
-		b.Fatal(err)
+		t.Fatal(err)
 	}
-	b.Cleanup(func() { _ = m.Close() })
+	t.Cleanup(func() { _ = m.Close() })
+	all := contenders(m, client)
+	for _, n := range []int{1, 16, 64} {
+		rates, ratios := map[string][]float64{}, map[string][]float64{}
+		for range *rounds {
+			base := 0.0
+			for _, c := range all {
+				rate := spread(t, n, c.pair)
+				if base == 0 {
+					base = rate // the lease with three scopes
+				}
+				rates[c.name] = append(rates[c.name], rate)
+				ratios[c.name] = append(ratios[c.name], base/rate)
+			}
+		}
+		for _, c := range all {
+			t.Logf("goroutines=%-3d %-20s %7.0f pairs/s   lease of 3 scopes / this = %.2f", n, c.name, median(rates[c.name]), median(ratios[c.name]))
+		}
+	}
+}
+
+func median(v []float64) float64 {
+	v = slices.Sorted(slices.Values(v))
+	return v[len(v)/2]
+}
+
+type contender struct {
+	name string
+	pair pair
+}
+
+func contenders(m *lease.Manager, client *redis.Client) []contender {
 	lock := redislock.New(client)
 	sync := redsync.New(goredis.NewPool(client))
-
-	contenders := []struct {
-		name string
-		pair pair
-	}{
+	return []contender{
 		{"lease-3-scopes", func(ctx context.Context, worker, i int) error { return leases(ctx, m, worker, i, 3) }},
 		{"lease-1-scope", func(ctx context.Context, worker, i int) error { return leases(ctx, m, worker, i, 1) }},
 		{"redsync-1-mutex", func(ctx context.Context, worker, i int) error {
@@ -52,11 +87,6 @@ func BenchmarkPair(b *testing.B) {
 		}},
 		{"redislock-1-mutex", func(ctx context.Context, worker, i int) error { return locks(ctx, lock, worker, i, 1) }},
 		{"redislock-3-in-turn", func(ctx context.Context, worker, i int) error { return locks(ctx, lock, worker, i, 3) }},
-	}
-	for _, n := range []int{1, 16, 64} {
-		for _, c := range contenders {
-			b.Run(fmt.Sprintf("%s/goroutines=%d", c.name, n), func(b *testing.B) { spread(b, n, c.pair) })
-		}
 	}
 }
 
@@ -90,56 +120,59 @@ func locks(ctx context.Context, c *redislock.Client, worker, i, n int) error {
 	return nil
 }
 
-func spread(b *testing.B, n int, f pair) {
-	var next atomic.Int64
+// spread runs f from n goroutines for the period and returns pairs a second.
+func spread(t *testing.T, n int, f pair) float64 {
+	t.Helper()
+	var count, next atomic.Int64
 	done := make(chan error, n)
-	b.ResetTimer()
+	began := time.Now()
 	for worker := range n {
 		go func() {
-			for i := next.Add(1); i <= int64(b.N); i = next.Add(1) {
-				if err := f(context.Background(), worker, int(i)); err != nil {
+			for time.Since(began) < *period {
+				if err := f(context.Background(), worker, int(next.Add(1))); err != nil {
 					done <- err
 					return
 				}
+				count.Add(1)
 			}
 			done <- nil
 		}()
 	}
 	for range n {
 		if err := <-done; err != nil {
-			b.Fatal(err)
+			t.Fatal(err)
 		}
 	}
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "pairs/s")
+	return float64(count.Load()) / time.Since(began).Seconds()
 }
 
-func start(b *testing.B) (addr string) {
-	b.Helper()
+func start(t *testing.T) (addr string) {
+	t.Helper()
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
-		b.Skip("redis-server is not on PATH")
+		t.Skip("redis-server is not on PATH")
 	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		b.Fatal(err)
+		t.Fatal(err)
 	}
 	addr = ln.Addr().String()
 	_ = ln.Close()
 	_, port, _ := strings.Cut(addr, ":")
-	cmd := exec.Command(path, "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", b.TempDir())
+	cmd := exec.Command(path, "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", t.TempDir())
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		b.Fatal(err)
+		t.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
+		t.Fatal(err)
 	}
-	b.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		if strings.Contains(lines.Text(), "Ready to accept connections") {
 			return addr
 		}
 	}
-	b.Fatal("redis-server did not start")
+	t.Fatal("redis-server did not start")
 	return ""
 }
