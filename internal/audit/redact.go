@@ -210,24 +210,16 @@ func redactTokens(text string) string {
 			i++
 			continue
 		}
-		end, wide := i, i
-		for end < len(text) && tokenByte(text[end]) {
+		end := i
+		for end < len(text) && (tokenByte(text[end]) || text[end] == '/' || text[end] == '.') {
 			end++
 		}
-		for wide = end; wide < len(text) && (tokenByte(text[wide]) || text[wide] == '/' || text[wide] == '.'); {
-			wide++
-		}
-		switch run := text[i:wide]; {
-		case issued(run):
+		if run := text[i:end]; issued(run) || len(run) >= minBase64 && base64Like(run) {
 			b.WriteString(redacted)
-			i = wide
-		case len(run) >= minBase64 && base64Like(run):
-			b.WriteString(redacted)
-			i = wide
-		default:
+		} else {
 			b.WriteString(redactParts(run))
-			i = wide
 		}
+		i = end
 	}
 	return b.String()
 }

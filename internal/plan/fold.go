@@ -62,7 +62,7 @@ func percentDecode(s string) string {
 
 // stripQuoting removes what a shell removes inside a word.
 func stripQuoting(s string) string {
-	if strings.IndexAny(s, "\"'\\") < 0 {
+	if !strings.ContainsAny(s, "\"'\\") {
 		return s
 	}
 	return strings.NewReplacer("\\\n", "", "\"", "", "'", "", "\\", "").Replace(s)

@@ -114,12 +114,11 @@ func TestAWalkShowsEveryLinkAndHidesNoBadOne(t *testing.T) {
 		}
 	}
 	var live, bad int
-	err := b.store.Walk(t.Context(), b.links, session.Prefix(plan.KindConversation, "acme"), func(s session.Snapshot, err error) error {
-		if err != nil {
+	err := b.store.Walk(t.Context(), b.links, session.Prefix(plan.KindConversation, "acme"), func(s session.Snapshot, failure error) error {
+		switch {
+		case failure != nil:
 			bad++
-			return nil
-		}
-		if s.State() == plan.LinkLive {
+		case s.State() == plan.LinkLive:
 			live++
 		}
 		return nil
