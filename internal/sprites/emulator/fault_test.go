@@ -1,0 +1,317 @@
+package emulator_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/wakebus/wakebus/internal/sprites/emulator"
+)
+
+func (b *bench) faults(f ...emulator.Fault) {
+	b.t.Helper()
+	if err := b.AddFaults(f...); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func TestStatusFaultAnswersWithoutEffect(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.faults(emulator.Fault{
+		Route: "sprite.create", Do: emulator.FaultStatus, Status: 429, Times: 1,
+		Headers: map[string]string{"Retry-After": "9"}, Body: `{"error":"sprite_creation_rate_limited"}`,
+	})
+	res, body, err := b.try("POST", "/v1/sprites", `{"name":"one"}`)
+	if err != nil || res.StatusCode != 429 || res.Header.Get("Retry-After") != "9" || !strings.Contains(body, "rate_limited") {
+		t.Fatal(res, body, err)
+	}
+	if len(b.Sprites()) != 0 {
+		t.Fatal("it was created")
+	}
+	b.create("one") // once only
+}
+
+func TestLostResponseTakesEffect(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.faults(emulator.Fault{Do: emulator.FaultLost, Times: 1, Route: "sprite.create"})
+	if res, body, err := b.try("POST", "/v1/sprites", `{"name":"one"}`); err == nil {
+		t.Fatal("answered: ", res.Status, body)
+	}
+	if code, _ := b.call("POST", "/v1/sprites", `{"name":"one"}`); code != 409 {
+		t.Fatal(code)
+	}
+}
+
+func TestLostHandshakeStartsTheCommand(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.create("one")
+	b.faults(emulator.Fault{Do: emulator.FaultLost, Times: 1, Route: "exec.ws"})
+	if _, _, err := b.dial("/v1/sprites/one/exec", command("sh", "-c", `echo ran > "$1"`, "sh", "/workspace/f")); err == nil {
+		t.Fatal("the handshake was answered")
+	}
+	b.eventually("the command's effect", func() bool {
+		return b.sh("one", `cat "$1"`, "/workspace/f").out.String() == "ran\n"
+	})
+}
+
+func TestDropWakeHitsTheFirstHandshakeAfterEachSleepOnly(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.create("one")
+	b.faults(emulator.Fault{Do: emulator.FaultDropWake})
+	for range 2 {
+		if _, _, err := b.dial("/v1/sprites/one/exec", command("true")); err == nil {
+			t.Fatal("the first handshake was not dropped")
+		}
+		b.eventually("awake", func() bool { return b.status("one") == emulator.Running })
+		if r := b.sh("one", "exit 3"); r.exit != 3 {
+			t.Fatal(r.exit, r.lastErr)
+		}
+		if err := b.Sleep("one"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestNoExitClosesNormallyAfterAllOutput(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.create("one")
+	b.faults(emulator.Fault{Do: emulator.FaultNoExit, Route: "exec.ws"})
+	r := b.sh("one", "echo all")
+	if r.exit != -1 || r.out.String() != "all\n" || websocket.CloseStatus(r.lastErr) != websocket.StatusNormalClosure {
+		t.Fatal(r.exit, r.out.String(), r.lastErr)
+	}
+}
+
+func TestEmptyClosesBeforeAnyFrame(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.create("one")
+	b.faults(emulator.Fault{Do: emulator.FaultEmpty, Route: "exec.ws"})
+	r := b.sh("one", "echo never")
+	if len(r.frames) != 0 || websocket.CloseStatus(r.lastErr) != websocket.StatusNormalClosure {
+		t.Fatal(r.frames, r.lastErr)
+	}
+}
+
+func TestDropAfterCutsInTheMiddle(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.create("one")
+	b.faults(
+		emulator.Fault{Do: emulator.FaultDropAfter, Bytes: 1000, Route: "exec.ws"},
+		emulator.Fault{Do: emulator.FaultDropAfter, Bytes: 10, Route: "fs.read"},
+	)
+	r := b.sh("one", "head -c 100000 /dev/zero")
+	if r.out.Len() != 1000 || r.exit != -1 || websocket.CloseStatus(r.lastErr) != -1 {
+		t.Fatal(r.out.Len(), r.exit, r.lastErr)
+	}
+	b.call("PUT", "/v1/sprites/one/fs/write?path=/workspace/f", strings.Repeat("x", 100))
+	_, body, err := b.try("GET", "/v1/sprites/one/fs/read?path=/workspace/f", nil)
+	if body != strings.Repeat("x", 10) || !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Fatalf("%q %v", body, err)
+	}
+}
+
+func TestSplitSendsSingleBytes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.create("one")
+	b.faults(emulator.Fault{Do: emulator.FaultSplit, Route: "exec.ws"})
+	r := b.sh("one", "printf abcdef")
+	if r.out.String() != "abcdef" || r.exit != 0 || len(r.frames) != 8 { // session_info, six bytes, exit
+		t.Fatal(r.out.String(), r.frames)
+	}
+}
+
+func TestFloodComesBeforeTheOutput(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.create("one")
+	b.faults(emulator.Fault{Do: emulator.FaultFlood, Bytes: 100_000, Route: "exec.ws"})
+	r := b.sh("one", "echo own")
+	if r.out.Len() != 100_004 || r.exit != 0 {
+		t.Fatal(r.out.Len(), r.exit)
+	}
+}
+
+func TestHangEndsWhenTheClientLeaves(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.faults(emulator.Fault{Do: emulator.FaultHang, Route: "sprite.list"})
+	ctx, cancel := context.WithCancel(context.Background())
+	req, err := http.NewRequestWithContext(ctx, "GET", b.URL()+"/v1/sprites", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+b.Token())
+	done := make(chan error, 1)
+	go func() {
+		res, err := b.http.Do(req)
+		if err == nil {
+			_ = res.Body.Close()
+		}
+		done <- err
+	}()
+	b.eventually("the call is in the log", func() bool { return b.Count("sprite.list", "") == 1 })
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+}
+
+func TestSameSeedGivesTheSameRun(t *testing.T) {
+	t.Parallel()
+	play := func(seed int64) []emulator.Action {
+		b := setup(t, func(c *emulator.Config) {
+			c.Seed = seed
+			c.Faults = []emulator.Fault{{Route: "sprite.get", Do: emulator.FaultStatus, Status: 503, Probability: 0.5}}
+		})
+		b.create("one")
+		for range 40 {
+			b.call("GET", "/v1/sprites/one", nil)
+		}
+		var got []emulator.Action
+		for _, c := range b.Calls() {
+			got = append(got, c.Fault)
+		}
+		return got
+	}
+	first := play(7)
+	if !reflect.DeepEqual(first, play(7)) {
+		t.Error("the same seed differs")
+	}
+	if reflect.DeepEqual(first, play(8)) {
+		t.Error("another seed does not")
+	}
+}
+
+func TestNthAndTimesCountMatchingCallsOnly(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.create("one")
+	b.create("two")
+	b.faults(emulator.Fault{Route: "sprite.get", Sprite: "one", Nth: 2, Do: emulator.FaultStatus})
+	var codes []int
+	for _, name := range []string{"one", "two", "one", "one"} {
+		code, _ := b.call("GET", "/v1/sprites/"+name, nil)
+		codes = append(codes, code)
+	}
+	if !reflect.DeepEqual(codes, []int{200, 200, 500, 200}) {
+		t.Fatal(codes)
+	}
+}
+
+func TestAdminRoutesNeedTheTokenAndDoWhatTheMethodsDo(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.create("one")
+	b.sh("one", "true")
+	res, err := b.http.Get(b.URL() + "/_emulator/calls")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	if res.StatusCode != 401 {
+		t.Error("no token: ", res.StatusCode)
+	}
+	if code, _ := b.call("POST", "/_emulator/sprites/one/sleep", nil); code != 204 || b.status("one") != emulator.Warm {
+		t.Error("sleep: ", code, b.status("one"))
+	}
+	if code, _ := b.call("POST", "/_emulator/sprites/none/cold", nil); code != 404 {
+		t.Error("cold of nobody: ", code)
+	}
+	if code, body := b.call("POST", "/_emulator/faults", `{"route":"sprite.get","do":"status","status":503}`); code != 200 {
+		t.Error(body)
+	}
+	if code, _ := b.call("GET", "/v1/sprites/one", nil); code != 503 {
+		t.Error("fault: ", code)
+	}
+	if code, _ := b.call("POST", "/_emulator/faults", `{"do":"explode"}`); code != 400 {
+		t.Error("bad fault: ", code)
+	}
+	_, body := b.call("GET", "/_emulator/calls", nil)
+	var calls []emulator.Call
+	if err := json.Unmarshal([]byte(body), &calls); err != nil || len(calls) != len(b.Calls()) {
+		t.Error(err, body)
+	}
+	if b.Count("exec.ws", "one") != 1 || b.Count("exec.*", "") != 1 || b.Count("", "") != len(calls) {
+		t.Error("counts: ", b.Count("exec.ws", "one"), b.Count("", ""))
+	}
+}
+
+func TestCreationLimitHintsInBodyAndHeader(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *emulator.Config) { c.CreateLimit = 1 })
+	b.create("one")
+	res, body, err := b.try("POST", "/v1/sprites", `{"name":"two"}`)
+	if err != nil || res.StatusCode != 429 || res.Header.Get("Retry-After") == "" || !strings.Contains(body, `"retry_after_seconds":`) {
+		t.Fatal(res, body, err)
+	}
+}
+
+func TestRunningLimitRefusesTheWakeNotTheSleeper(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *emulator.Config) { c.RunningLimit = 1 })
+	b.create("one")
+	b.create("two")
+	b.sh("one", "true")
+	_, res, err := b.dial("/v1/sprites/two/exec", command("true"))
+	if err == nil || res.StatusCode != 429 {
+		t.Fatal(err)
+	}
+	if err := b.Sleep("one"); err != nil {
+		t.Fatal(err)
+	}
+	if r := b.sh("two", "exit 2"); r.exit != 2 {
+		t.Fatal(r.exit)
+	}
+}
+
+func TestParseFaultsTakesListsAndLinesAndRefusesWhatItDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	got, err := emulator.ParseFaults(strings.NewReader(`[{"do":"delay","delay":"2s"}]
+{"do":"drop","route":"exec.*","nth":1}`))
+	if err != nil || len(got) != 2 || got[0].Delay != 2*time.Second || got[1].Route != "exec.*" {
+		t.Fatal(got, err)
+	}
+	for _, bad := range []string{
+		`{"do":"nothing"}`, `{"do":"drop","nht":1}`, `{"do":"delay","delay":"soon"}`, `[`, `3`, `{"do":"drop","route":"["}`,
+		`{"do":"drop","probability":2}`, `{"do":"status","status":42}`, `{"do":"drop","nth":-1}`,
+	} {
+		if got, err := emulator.ParseFaults(strings.NewReader(bad)); !errors.Is(err, emulator.ErrFault) {
+			t.Errorf("%s: %v, %v", bad, got, err)
+		}
+	}
+}
+
+func FuzzParseFaults(f *testing.F) {
+	f.Add(`[{"do":"delay","delay":"2s"}]`)
+	f.Add(`{"do":"status","status":429,"headers":{"a":"b"}}{"do":"drop"}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		faults, err := emulator.ParseFaults(strings.NewReader(text))
+		if err != nil {
+			return
+		}
+		raw, err := json.Marshal(faults)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := emulator.ParseFaults(strings.NewReader(string(raw)))
+		if err != nil || len(again) != len(faults) {
+			t.Fatalf("%s: %v", raw, err)
+		}
+	})
+}
