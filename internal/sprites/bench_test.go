@@ -10,7 +10,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"runtime"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,8 +23,14 @@ import (
 	"github.com/wakebus/wakebus/internal/sprites/emulator"
 )
 
-// benchBox starts an emulator and a warm Sprite for a benchmark.
-func benchBox(b *testing.B, change func(*emulator.Config)) *sprites.Client {
+// bench is an emulator with a warm Sprite, for a benchmark.
+type bench struct {
+	*sprites.Client
+	emu  *emulator.Server
+	runs int
+}
+
+func newBench(b *testing.B, change func(*emulator.Config)) *bench {
 	b.Helper()
 	cfg := emulator.Config{Idle: time.Hour}
 	change(&cfg)
@@ -41,12 +52,43 @@ func benchBox(b *testing.B, change func(*emulator.Config)) *sprites.Client {
 	if _, err := c.Provision(b.Context(), request()); err != nil {
 		b.Fatal(err)
 	}
-	return c
+	return &bench{Client: c, emu: emu}
 }
 
-func benchRun(b *testing.B, c *sprites.Client, run string, argv ...string) (bytes int64) {
+// sdk runs the official SDK under the Node that its own checks installed, and reports its time per run.
+func (s *bench) sdk(b *testing.B, kind string) {
 	b.Helper()
-	p, err := c.Start(b.Context(), sprites.Command{Sprite: "box", Guard: run, Job: "bench", Argv: argv, Limit: time.Hour})
+	const folder = "emulator/sdk/node_modules"
+	node, err := filepath.Abs(folder + "/.bin/node")
+	if err == nil {
+		_, err = os.Stat(node)
+	}
+	if err != nil {
+		b.Skip("the SDK's checks have not installed it (emulator/sdk/run.sh)")
+	}
+	sdk, err := filepath.Abs(folder + "/@fly/sprites")
+	if err != nil {
+		b.Fatal(err)
+	}
+	cmd := exec.Command(node, "testdata/sdk.mjs", sdk, kind, strconv.Itoa(b.N))
+	cmd.Env = append(os.Environ(), "EMULATOR_URL="+s.emu.URL(), "EMULATOR_TOKEN="+s.emu.Token())
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		b.Fatal(err)
+	}
+	took, err := strconv.ParseFloat(strings.TrimSpace(string(out)), 64)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(took/float64(b.N), "ns/op") // without Node's own start
+}
+
+// run runs a guarded command and counts its output.
+func (s *bench) run(b *testing.B, argv ...string) (bytes int64) {
+	b.Helper()
+	s.runs++
+	p, err := s.Start(b.Context(), sprites.Command{Sprite: "box", Guard: fmt.Sprint("bench.", s.runs), Job: "bench", Argv: argv, Limit: time.Hour})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -63,31 +105,40 @@ func benchRun(b *testing.B, c *sprites.Client, run string, argv ...string) (byte
 	}
 }
 
-// BenchmarkExecTrueWarm is one guarded `true` on a warm Sprite of the emulator, real processes and all.
+// BenchmarkExecTrueWarm is one `true` on a warm Sprite: ours under its guard, the official SDK's without. With instant the
+// emulator starts no process, so that what is left is the clients' own.
 func BenchmarkExecTrueWarm(b *testing.B) {
-	c := benchBox(b, func(*emulator.Config) {})
-	i := 0
-	for b.Loop() {
-		i++
-		benchRun(b, c, fmt.Sprintf("bench.true.%d", i), "true")
+	for name, instant := range map[string]bool{"processes": false, "instant": true} {
+		s := newBench(b, func(c *emulator.Config) { c.Instant = instant })
+		b.Run(name+"/client", func(b *testing.B) {
+			for b.Loop() {
+				s.run(b, "true")
+			}
+		})
+		b.Run(name+"/sdk", func(b *testing.B) { s.sdk(b, "true") })
 	}
 }
 
-// BenchmarkStdout256MiB streams 256 MiB of a real command's output; the peak of live heap tells whether memory is flat.
+// BenchmarkStdout256MiB streams 256 MiB of a real command's output. sys-MiB is all memory the process ever took, the
+// emulator's included: it tells whether memory is flat.
 func BenchmarkStdout256MiB(b *testing.B) {
 	const size = 256 << 20
-	c := benchBox(b, func(*emulator.Config) {})
-	b.SetBytes(size)
-	i := 0
-	for b.Loop() {
-		i++
-		if n := benchRun(b, c, fmt.Sprintf("bench.out.%d", i), "head", "-c", fmt.Sprint(size), "/dev/zero"); n != size {
-			b.Fatalf("%d bytes", n)
+	s := newBench(b, func(*emulator.Config) {})
+	b.Run("client", func(b *testing.B) {
+		b.SetBytes(size)
+		for b.Loop() {
+			if n := s.run(b, "head", "-c", strconv.Itoa(size), "/dev/zero"); n != size {
+				b.Fatalf("%d bytes", n)
+			}
 		}
-	}
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	b.ReportMetric(float64(m.Sys)/(1<<20), "sys-MiB")
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		b.ReportMetric(float64(m.Sys)/(1<<20), "sys-MiB")
+	})
+	b.Run("sdk", func(b *testing.B) {
+		b.SetBytes(size)
+		s.sdk(b, "stdout")
+	})
 }
 
 // BenchmarkIdleConnections holds 1,000 commands that say nothing. The server keeps no more than the file descriptor, so
