@@ -32,6 +32,16 @@ func mustClaim(t *testing.T, b *bus.Bus, k bus.RunKey, owner bus.Owner) *bus.Cha
 	return c
 }
 
+// mustDial is a claim whose command may run, and so print.
+func mustDial(t *testing.T, b *bus.Bus, k bus.RunKey, owner bus.Owner) *bus.Chain {
+	t.Helper()
+	c := mustClaim(t, b, k, owner)
+	if err := c.Dialing(within(t), bus.DialingBody{Try: 1}); err != nil {
+		t.Fatalf("dialing: %v", err)
+	}
+	return c
+}
+
 // history is everything stored of a run, page after page.
 func history(t *testing.T, b *bus.Bus, k bus.RunKey) []bus.Event {
 	t.Helper()
@@ -163,6 +173,10 @@ func TestPhasesOnlyGoForward(t *testing.T) {
 	if err := c.Started(ctx, bus.StartedBody{}); err != nil {
 		t.Fatal(err)
 	}
+	early := mustClaim(t, r.bus, key("early"), "w1.1")
+	if err := early.Write(ctx, bus.EventStdout, []byte("x")); !errors.Is(err, bus.ErrPhase) {
+		t.Errorf("output before dialing: got %v, want ErrPhase", err)
+	}
 	if err := c.Planned(ctx, bus.PlannedBody{}); !errors.Is(err, bus.ErrPhase) {
 		t.Errorf("planned after started: got %v, want ErrPhase", err)
 	}
@@ -290,7 +304,7 @@ func TestOutputIsWholeWhateverItsSizesAndNeverLargerThanAChunk(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	ctx := within(t)
-	c := mustClaim(t, r.bus, key("bulk"), "w1.1")
+	c := mustDial(t, r.bus, key("bulk"), "w1.1")
 	var want [2][]byte
 	write := func(stream int, data []byte) {
 		want[stream] = append(want[stream], data...)
@@ -331,7 +345,7 @@ func TestStateAndOutputMayBeWrittenAtTheSameTime(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	ctx := within(t)
-	c := mustClaim(t, r.bus, key("both"), "w1.1")
+	c := mustDial(t, r.bus, key("both"), "w1.1")
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for i := range 200 {
@@ -491,7 +505,7 @@ func TestWriteBlocksWhenTheBrokerIsAwayAndEverythingArrivesOnce(t *testing.T) {
 	if err := b.Setup(within(t)); err != nil {
 		t.Fatal(err)
 	}
-	c := mustClaim(t, b, key("outage"), "w1.1")
+	c := mustDial(t, b, key("outage"), "w1.1")
 	if err := server.Close(); err != nil {
 		t.Fatal(err)
 	}

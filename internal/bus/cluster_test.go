@@ -88,7 +88,7 @@ func TestWithReplicasOfManyClaimsOneWinsAndEveryLoserIsToldSo(t *testing.T) {
 			switch {
 			case err == nil:
 				winners++
-				if err := errors.Join(chains[i].Write(within(t), bus.EventStdout, []byte("out")), chains[i].Result(within(t), bus.ResultBody{})); err != nil {
+				if err := errors.Join(chains[i].Dialing(within(t), bus.DialingBody{}), chains[i].Write(within(t), bus.EventStdout, []byte("out")), chains[i].Result(within(t), bus.ResultBody{})); err != nil {
 					t.Errorf("round %d: the winner's run: %v", round, err)
 				}
 			case !errors.As(err, &conflict):
@@ -98,7 +98,7 @@ func TestWithReplicasOfManyClaimsOneWinsAndEveryLoserIsToldSo(t *testing.T) {
 		if winners != 1 {
 			t.Fatalf("round %d: %d winners", round, winners)
 		}
-		if got := kinds(readAll(t, subscribe(t, buses[0], k.Job))); got != "accepted stdout result " {
+		if got := kinds(readAll(t, subscribe(t, buses[0], k.Job))); got != "accepted dialing stdout result " {
 			t.Errorf("round %d reads %q", round, got)
 		}
 	}

@@ -325,6 +325,11 @@ func play(t *testing.T, b *bus.Bus, k bus.RunKey, body []byte, lines int) {
 		return
 	}
 	defer c.Close()
+	if lines > 0 {
+		if err := c.Dialing(within(t), bus.DialingBody{Try: 1}); err != nil {
+			t.Errorf("dialing: %v", err)
+		}
+	}
 	for i := range lines {
 		if err := errors.Join(c.Write(within(t), bus.EventStdout, fmt.Appendf(nil, "line %d\n", i)), c.Flush(within(t))); err != nil {
 			t.Errorf("write: %v", err)
@@ -435,6 +440,9 @@ func TestARelayEndsWhenItsCallerHasLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
+	if err := c.Dialing(ctx, bus.DialingBody{Try: 1}); err != nil {
+		t.Fatal(err)
+	}
 	// The one slot comes free although the job goes on: at some time another call is not refused as busy.
 	for {
 		if err := c.Write(ctx, bus.EventStdout, []byte("x")); err != nil {

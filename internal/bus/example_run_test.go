@@ -35,6 +35,7 @@ func Example() {
 			return // somebody else has it
 		}
 		code := 0
+		_ = run.Dialing(ctx, bus.DialingBody{Try: 1})
 		_ = run.Write(ctx, bus.EventStdout, []byte("hello\n"))
 		if err := run.Result(ctx, bus.ResultBody{Outcome: plan.OutcomeExited, ExitCode: &code}); err == nil {
 			_ = d.Ack(ctx)
@@ -69,7 +70,8 @@ func Example() {
 	fmt.Println("drained:", <-done)
 	// Output:
 	// 1 accepted
-	// 2 stdout
-	// 3 result
+	// 2 dialing
+	// 3 stdout
+	// 4 result
 	// drained: <nil>
 }

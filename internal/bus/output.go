@@ -7,6 +7,8 @@ import (
 	"fmt"
 
 	"github.com/sethvargo/go-retry"
+
+	"github.com/wakebus/wakebus/internal/plan"
 )
 
 // maxOutputBuffer is how much output may wait for the publish in flight; then Write blocks.
@@ -57,8 +59,8 @@ func (b *outputBuffer) drop() { b.chunks, b.size = nil, 0 }
 
 // Write hands output over; kind is EventStdout or EventStderr. The data is copied. While one event is in flight the
 // next one collects, up to 64 KiB each; when 256 KiB wait, Write blocks, which is the back-pressure on the sandbox.
-// A nil error means that the data waits its turn; Flush says that it is stored. Errors: ErrFenced, ErrEnded, ErrClosed,
-// or ctx's.
+// A nil error means that the data waits its turn; Flush says that it is stored. Errors: ErrPhase before dialing,
+// ErrFenced, ErrEnded, ErrClosed, or ctx's.
 func (c *Chain) Write(ctx context.Context, kind EventKind, data []byte) error {
 	if kind != EventStdout && kind != EventStderr {
 		return fmt.Errorf("write %s of run %s: %w: not an output stream", kind, c.key, ErrInvalid)
@@ -127,6 +129,9 @@ func (c *Chain) writable() error {
 		return c.outErr
 	case c.sealed:
 		return ErrEnded
+	case c.record.Phase.Before(plan.PhaseDialing):
+		// A taker seams the output chain from dialing on; before, a former owner's chunk would get in.
+		return fmt.Errorf("%w: output in phase %s", ErrPhase, c.record.Phase)
 	}
 	return nil
 }

@@ -59,7 +59,7 @@ func TestCase58FiveMegabytesArriveInOrderNumberedAndWithOneEndThatIsLast(t *test
 	t.Parallel()
 	r := setup(t)
 	reader := subscribe(t, connect(t, r.server), "big")
-	c := mustClaim(t, r.bus, key("big"), "w1.1")
+	c := mustDial(t, r.bus, key("big"), "w1.1")
 	var want bytes.Buffer
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -101,7 +101,7 @@ func TestALateReaderGetsTheWholeRunFromHistory(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	ctx := within(t)
-	c := mustClaim(t, r.bus, key("past"), "w1.1")
+	c := mustDial(t, r.bus, key("past"), "w1.1")
 	for i := range 600 {
 		if err := errors.Join(c.Write(ctx, bus.EventStdout, fmt.Appendf(nil, "%d\n", i)), c.Flush(ctx)); err != nil {
 			t.Fatal(err)
@@ -111,12 +111,12 @@ func TestALateReaderGetsTheWholeRunFromHistory(t *testing.T) {
 		t.Fatal(err)
 	}
 	events := readAll(t, subscribe(t, r.bus, "past"))
-	if len(events) != 602 {
-		t.Fatalf("%d events, want 602", len(events))
+	if len(events) != 603 {
+		t.Fatalf("%d events, want 603", len(events))
 	}
-	for _, from := range []uint64{2, 257, 600, 602} {
+	for _, from := range []uint64{2, 257, 600, 603} {
 		part := readAll(t, subscribe(t, r.bus, "past", bus.ReadFrom(from)))
-		if len(part) == 0 || part[0].Seq != from || len(part) != 603-int(from) {
+		if len(part) == 0 || part[0].Seq != from || len(part) != 604-int(from) {
 			t.Errorf("from %d: %d events, the first is %+v", from, len(part), part[:min(1, len(part))])
 		}
 	}
@@ -126,9 +126,9 @@ func TestHistoryPagesTogetherAreTheRun(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	ctx := within(t)
-	c := mustClaim(t, r.bus, key("pages"), "w1.1")
+	c := mustDial(t, r.bus, key("pages"), "w1.1")
 	// Neighbours in the same streams, so that the halving has something to step over.
-	other := mustClaim(t, r.bus, key("neighbour"), "w1.1")
+	other := mustDial(t, r.bus, key("neighbour"), "w1.1")
 	for i := range 20 {
 		if i%7 == 0 {
 			if err := c.Heartbeat(ctx, bus.HeartbeatBody{}); err != nil {
@@ -170,7 +170,7 @@ func TestAReaderSaysAGapForOutputThatRetentionRemoved(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	ctx := within(t)
-	c := mustClaim(t, r.bus, key("gone"), "w1.1")
+	c := mustDial(t, r.bus, key("gone"), "w1.1")
 	if err := errors.Join(c.Started(ctx, bus.StartedBody{}), c.Write(ctx, bus.EventStdout, []byte("12345")), c.Flush(ctx),
 		c.Write(ctx, bus.EventStderr, []byte("678")), c.Flush(ctx)); err != nil {
 		t.Fatal(err)
@@ -183,10 +183,10 @@ func TestAReaderSaysAGapForOutputThatRetentionRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	events := readAll(t, subscribe(t, r.bus, "gone"))
-	if got := kinds(events); got != "accepted started gap heartbeat stdout result " {
+	if got := kinds(events); got != "accepted dialing started gap heartbeat stdout result " {
 		t.Fatalf("read %q", got)
 	}
-	if gap := gapOf(t, events[2]); gap.Why != bus.GapWhyRetention || gap.Bytes == nil || *gap.Bytes != 8 || gap.Stream != bus.GapBoth {
+	if gap := gapOf(t, events[3]); gap.Why != bus.GapWhyRetention || gap.Bytes == nil || *gap.Bytes != 8 || gap.Stream != bus.GapBoth {
 		t.Errorf("the gap says %+v", gap)
 	}
 }
@@ -250,7 +250,7 @@ func TestAReaderMissesNothingWhenItsConnectionIsLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	reader := subscribe(t, connect(t, server), "broken")
-	c := mustClaim(t, b, key("broken"), "w1.1")
+	c := mustDial(t, b, key("broken"), "w1.1")
 	if e, err := reader.Next(within(t)); err != nil || e.Kind != bus.EventAccepted {
 		t.Fatalf("first: %+v %v", e, err)
 	}
@@ -262,7 +262,7 @@ func TestAReaderMissesNothingWhenItsConnectionIsLost(t *testing.T) {
 	if err := errors.Join(c.Write(within(t), bus.EventStdout, []byte("meanwhile")), c.Result(within(t), bus.ResultBody{})); err != nil {
 		t.Fatal(err)
 	}
-	if got := kinds(readAll(t, reader)); got != "stdout result " {
+	if got := kinds(readAll(t, reader)); got != "dialing stdout result " {
 		t.Errorf("read %q", got)
 	}
 }
@@ -284,7 +284,7 @@ func TestAHoleIsFilledEvenWhenHistoryLagsAtFirst(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	ctx := within(t)
-	c := mustClaim(t, r.bus, key("lag"), "w1.1")
+	c := mustDial(t, r.bus, key("lag"), "w1.1")
 	if err := errors.Join(c.Write(ctx, bus.EventStdout, []byte("early")), c.Flush(ctx)); err != nil {
 		t.Fatal(err)
 	}
@@ -294,7 +294,7 @@ func TestAHoleIsFilledEvenWhenHistoryLagsAtFirst(t *testing.T) {
 	if err := c.Result(ctx, bus.ResultBody{}); err != nil {
 		t.Fatal(err)
 	}
-	if got := kinds(readAll(t, reader)); got != "accepted stdout result " {
+	if got := kinds(readAll(t, reader)); got != "accepted dialing stdout result " {
 		t.Errorf("read %q", got)
 	}
 }
@@ -326,8 +326,8 @@ func TestOutputTailIsTheEndOfWhatIsStoredAndNeverReachesOverAGap(t *testing.T) {
 	if tail, out, errOut, err := r.bus.OutputTail(ctx, key("tail"), 10); err != nil || tail != nil || out+errOut != 0 {
 		t.Errorf("no output: %q %d %d %v", tail, out, errOut, err)
 	}
-	c := mustClaim(t, r.bus, key("tail"), "w1.1")
-	other := mustClaim(t, r.bus, key("noise"), "w1.1")
+	c := mustDial(t, r.bus, key("tail"), "w1.1")
+	other := mustDial(t, r.bus, key("noise"), "w1.1")
 	n := int64(100)
 	steps := []error{c.Write(ctx, bus.EventStdout, []byte("hidden")), c.Gap(ctx, bus.GapBody{Stream: bus.GapBoth, Bytes: &n, Why: bus.GapWhyTakeover})}
 	for i := range 40 { // the run's events lie far apart
