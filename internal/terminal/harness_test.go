@@ -82,7 +82,7 @@ func (b *bench) pass(d time.Duration) {
 
 // peer is a test's browser. It collects what it is sent.
 type peer struct {
-	t      *testing.T
+	t      testing.TB
 	conn   *websocket.Conn
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -99,6 +99,8 @@ type peer struct {
 	paused   bool
 	answered bool // phase live was seen
 }
+
+type dialOpts = websocket.DialOptions
 
 type dialOption func(*frame.Client, *websocket.DialOptions)
 
@@ -138,16 +140,23 @@ func (b *bench) try(who string, opts ...dialOption) (*peer, error) {
 	if err != nil {
 		return nil, err
 	}
+	return newPeer(b.t, conn, hello)
+}
+
+// newPeer says hello and collects what comes until the test ends.
+func newPeer(t testing.TB, conn *websocket.Conn, hello frame.Client) (*peer, error) {
 	conn.SetReadLimit(1 << 20)
-	p := &peer{t: b.t, conn: conn, done: make(chan struct{})}
+	p := &peer{t: t, conn: conn, done: make(chan struct{})}
 	p.cond = sync.NewCond(&p.mu)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
 	if err := conn.Write(ctx, websocket.MessageText, hello.Encode()); err != nil {
 		return nil, err
 	}
 	read, stop := context.WithCancel(context.Background())
 	p.cancel = stop
 	go p.collect(read)
-	b.t.Cleanup(p.vanish)
+	t.Cleanup(p.vanish)
 	return p, nil
 }
 
