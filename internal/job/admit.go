@@ -1,0 +1,152 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/wakebus/wakebus/internal/bus"
+	"github.com/wakebus/wakebus/internal/lease"
+	"github.com/wakebus/wakebus/internal/plan"
+)
+
+const (
+	// redisRetry spaces the tries of a run that Redis cannot admit now; the worker stops pulling meanwhile.
+	redisRetry = 2 * time.Second
+	// limitRetry is the longest a run parked on a limit sleeps without looking again; a freed slot wakes it sooner.
+	limitRetry = 30 * time.Second
+	// holdMargin is what a lease may be held over the command's own limit: provisioning, a stop, the result.
+	holdMargin = 10 * time.Minute
+)
+
+// leaseID names the slot of one attempt; a later owner of the run acquires the same id and so takes it over.
+func leaseID(k bus.RunKey, attempt int) string {
+	return k.Tenant + "." + k.Job + "." + strconv.Itoa(k.Run) + "." + strconv.Itoa(attempt)
+}
+
+func (r *run) leaseRequest(kind lease.Kind) lease.Request {
+	rec := r.chain.Record()
+	scopes := lease.Scopes(kind, r.key.Tenant, r.actor.User, string(r.actor.Tier), r.w.cfg.Limits)
+	hold := holdMargin
+	if q := r.req.exec; q != nil {
+		if q.OnLimit == bus.OnLimitWait {
+			scopes = lease.Waiting(scopes)
+		}
+		if q.Order == bus.OrderSerial {
+			// Serial order always waits, and it is asked first: a job in line takes no slot of its user's.
+			scopes = append([]lease.Scope{lease.SerialScope(r.key.Tenant, q.ConversationID)}, scopes...)
+		}
+		hold += r.timeout()
+	}
+	return lease.Request{
+		ID: leaseID(r.key, rec.Attempt), Owner: string(r.w.owner), Kind: kind, Tenant: r.key.Tenant, User: r.actor.User,
+		Job: r.key.Job, Sandbox: rec.Sandbox, Scopes: scopes, MaxHold: hold, Queued: int64(rec.Queued),
+	}
+}
+
+// admit takes the concurrency lease, all scopes or none.
+func (r *run) admit(ctx context.Context, kind lease.Kind) *ending {
+	start := r.w.now()
+	defer r.measured(&r.timing.Lease, start)
+	req := r.leaseRequest(kind)
+	l, err := r.w.leases.Acquire(ctx, req)
+	if err == nil {
+		r.lease = l
+		r.log = r.log.With().Str("lease", l.ID()).Int64("fence", l.Fence()).Logger()
+		if e := r.step(ctx, StepAfterLease); e != nil {
+			return e
+		}
+		return r.charge(ctx)
+	}
+	return r.notAdmitted(err)
+}
+
+// notAdmitted says what a refused acquire means. An outage denies nothing (case 48).
+func (r *run) notAdmitted(err error) *ending {
+	var full *lease.Denied
+	var gone *lease.Lost
+	switch {
+	case errors.As(err, &full):
+		return r.full(full)
+	case errors.As(err, &gone):
+		return canceled(gone.By, gone.Why)
+	case errors.Is(err, lease.ErrUnavailable), errors.Is(err, lease.ErrAbandoned):
+		return park(bus.WaitRedis, "", r.w.now().Add(r.w.jitter(redisRetry)), "redis does not answer")
+	}
+	return failed(plan.ReasonMisconfigured, bus.ClassExecutionFailed, "", err)
+}
+
+// full denies, or parks a run that may wait.
+func (r *run) full(d *lease.Denied) *ending {
+	held := fmt.Sprintf("%d of %d in use (%s)", d.InUse, d.Limit, d.Scope.Label())
+	switch d.Standing {
+	case lease.NotWaiting:
+		if len(d.Holders) > 0 {
+			held += ": " + strings.Join(jobsOf(d.Holders), ", ")
+		}
+		return deniedAfter(plan.ReasonConcurrencyLimit, held+".", d.RetryAfter)
+	case lease.LineFull:
+		return deniedAfter(plan.ReasonRateLimited, "As many of the tenant's jobs wait as may.", d.RetryAfter)
+	case lease.Parked:
+	}
+	what := bus.WaitLimit
+	if d.Scope.Kind == lease.KindSerial {
+		what = bus.WaitSerial
+	}
+	// A slot that frees by release calls the run; this is the safety net for a call that is lost.
+	wait := limitRetry
+	if d.Expires > 0 {
+		wait = min(wait, d.Expires+time.Second)
+	}
+	return park(what, d.Scope.Label(), r.w.now().Add(r.w.jitter(wait)), held)
+}
+
+// jobsOf turns lease ids into job ids for a person.
+func jobsOf(ids []string) []string {
+	jobs := make([]string, 0, len(ids))
+	for _, id := range ids {
+		if parts := strings.Split(id, "."); len(parts) == 4 {
+			id = parts[1]
+		}
+		jobs = append(jobs, id)
+	}
+	return jobs
+}
+
+// charge counts the run against its user's budget, once however often it is attempted.
+func (r *run) charge(ctx context.Context) *ending {
+	if r.req.kind != bus.KindExec {
+		return nil
+	}
+	err := r.w.leases.Charge(ctx, r.key.Tenant, r.actor.User, r.key.String())
+	var over *lease.OverBudget
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &over):
+		return deniedAfter(plan.ReasonRateLimited, fmt.Sprintf("The daily budget of %d runs is used up.", over.Limit), over.RetryAfter)
+	case errors.Is(err, lease.ErrUnavailable):
+		return park(bus.WaitRedis, "", r.w.now().Add(r.w.jitter(redisRetry)), "redis does not answer")
+	}
+	return failed(plan.ReasonError, bus.ClassExecutionFailed, "", err)
+}
+
+// hold takes the lease of a command that runs already: never denied, over by one if need be.
+func (r *run) hold(ctx context.Context) {
+	req := r.leaseRequest(lease.KindExec)
+	req.ID, req.Force = r.chain.Record().Lease, true
+	if req.ID == "" {
+		return
+	}
+	l, err := r.w.leases.Acquire(ctx, req)
+	if err != nil {
+		// A Redis outage costs nobody a command; the run goes on uncounted until it ends.
+		r.w.met.unleased.Inc()
+		r.log.Warn().Err(err).Msg("a running command is not counted")
+		return
+	}
+	r.lease = l
+}

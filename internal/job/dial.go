@@ -1,0 +1,124 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/wakebus/wakebus/internal/bus"
+	"github.com/wakebus/wakebus/internal/plan"
+	"github.com/wakebus/wakebus/internal/sprites"
+)
+
+// guardName is the guard's file: one per run, the same for every dial and every owner.
+func guardName(k bus.RunKey) string { return fmt.Sprintf("%s.%s.%d", k.Tenant, k.Job, k.Run) }
+
+// command is what the guard runs.
+func (r *run) command() sprites.Command {
+	q := r.req.exec
+	return sprites.Command{
+		Sprite: r.chain.Record().Sandbox, Tenant: r.key.Tenant, Guard: guardName(r.key), Job: r.key.Job,
+		Argv: q.Argv, Shell: q.Shell, HasBash: r.bash, Cwd: q.Cwd, Env: q.Env, Stdin: q.Stdin,
+		Limit: r.timeout(), BeforeDial: r.beforeDial,
+	}
+}
+
+func (r *run) timeout() time.Duration {
+	if ms := r.req.exec.TimeoutMs; ms > 0 {
+		return time.Duration(ms) * time.Millisecond
+	}
+	return bus.DefaultTimeout
+}
+
+// errStopped says that a wish to stop came before the command was dialled.
+var errStopped = errors.New("stopped before it was dialled")
+
+// beforeDial journals each dial: from the first one on the command may run.
+func (r *run) beforeDial(ctx context.Context, try int) error {
+	if err := r.w.at(ctx, StepDialing, r.key); err != nil {
+		return err
+	}
+	if try == 1 {
+		if e := r.mayStart(ctx); e != nil {
+			r.refusal = e
+			return errStopped
+		}
+	}
+	return r.chain.Dialing(ctx, bus.DialingBody{Try: try, Fresh: r.chain.Record().Fresh})
+}
+
+// dial starts the command and attends to it.
+func (r *run) dial(ctx context.Context) *ending {
+	start := r.w.now()
+	proc, err := r.w.sprites.Start(ctx, r.command())
+	r.measured(&r.timing.Wake, start)
+	if err != nil {
+		return r.notStarted(ctx, err)
+	}
+	return r.opened(ctx, proc)
+}
+
+// opened journals that the command runs, and attends to it.
+func (r *run) opened(ctx context.Context, proc *sprites.Process) *ending {
+	closing := proc
+	defer func() {
+		if closing != nil {
+			r.closeProcess(closing)
+		}
+	}()
+	if e := r.step(ctx, StepOpened); e != nil {
+		return e
+	}
+	s := proc.Session()
+	now := r.w.now()
+	err := r.chain.Started(ctx, bus.StartedBody{}, func(rec *bus.Record) {
+		rec.Session, rec.Created = s.ID, s.Created
+		rec.StartedAt, rec.LimitAt = now, now.Add(r.timeout())
+		rec.Timing = r.timing
+	})
+	if e := r.journal("journal started", err); e != nil {
+		return e
+	}
+	if e := r.step(ctx, StepStarted); e != nil {
+		return e
+	}
+	closing = nil // attend owns it now
+	return r.attend(ctx, proc)
+}
+
+func (r *run) closeProcess(p *sprites.Process) {
+	if err := p.Close(); err != nil {
+		r.log.Debug().Err(err).Msg("close exec connection")
+	}
+}
+
+// notStarted judges a dial that did not open.
+func (r *run) notStarted(ctx context.Context, err error) *ending {
+	var taken *sprites.GuardTaken
+	switch {
+	case errors.Is(err, errStopped):
+		return r.refusal
+	case isFenced(err):
+		return fenced()
+	case errors.As(err, &taken):
+		return r.rejoin(ctx)
+	case r.chain.Record().Phase.Before(plan.PhaseDialing):
+		return r.provisionFailed(ctx, "dial", err)
+	case errors.Is(err, sprites.ErrGuardUnwritable):
+		return failed(plan.ReasonExecutionFailed, bus.ClassExecutionFailed, "The sandbox's home folder cannot be written.", err)
+	}
+	switch class := sprites.ClassOf(err); class {
+	case sprites.ClassUnauthorized, sprites.ClassInvalid, sprites.ClassRateLimited, sprites.ClassConcurrentLimit:
+		// A handshake that was refused with a status started nothing; the guard says so as well.
+		return r.provisionFailed(ctx, "dial", err)
+	case sprites.ClassCanceled:
+		return r.interrupted(ctx, err)
+	case sprites.ClassNotFound:
+		return r.rejoin(ctx)
+	case sprites.ClassConflict, sprites.ClassUnavailable, sprites.ClassTimeout, sprites.ClassTransport, "":
+		// It may have started: the 101 can have been lost on its way. The guard's file knows.
+		return r.rejoin(ctx)
+	}
+	return r.rejoin(ctx)
+}

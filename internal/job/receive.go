@@ -1,0 +1,324 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/wakebus/wakebus/internal/bus"
+	"github.com/wakebus/wakebus/internal/lease"
+	"github.com/wakebus/wakebus/internal/plan"
+	"github.com/wakebus/wakebus/internal/telemetry"
+)
+
+// receive takes one delivery through to its settlement. It is the pool's handler and returns when this worker has
+// nothing more to do for the message.
+func (w *Worker) receive(ctx context.Context, d *bus.Delivery) {
+	log := w.log.With().Str(telemetry.KeyTenant, d.Tenant).Str("kind", string(d.Kind)).Uint64("queued", d.Queued).Logger()
+	q, invalid, err := w.read(ctx, d)
+	if errors.Is(err, errMalformed) {
+		w.malformed(ctx, d, err, &log)
+		return
+	}
+	if err != nil {
+		log.Warn().Err(err).Msg("request could not be read now")
+		w.nak(d, letterRetry, &log)
+		return
+	}
+	log = log.With().Str(telemetry.KeyJob, q.key.Job).Int("run", q.key.Run).Logger()
+	if live := w.hub.find(q.key); live != nil {
+		w.again(ctx, live, q, d, &log)
+		return
+	}
+	r := &run{
+		w: w, req: q, key: q.key, log: log, began: w.now(), stops: make(chan stopAsk, 1), delivery: d,
+	}
+	r.out = output{limit: w.cfg.StreamBytes, hard: w.cfg.StreamHardCap}
+	if q.exec != nil {
+		if q.exec.StreamBytes > 0 {
+			r.out.limit = q.exec.StreamBytes
+		}
+		r.out.kill = q.exec.OnOutputLimit == bus.OnOutputLimitKill
+	}
+	r.invalid = invalid
+	next, err := w.own(ctx, r, d)
+	if err != nil {
+		log.Warn().Err(err).Msg("run could not be claimed now; the request comes again")
+		d.Forget()
+		return
+	}
+	if next == nil {
+		return
+	}
+	if !w.hub.add(r) {
+		// A second delivery of the same message won the race to own it here; it carries on.
+		d.Forget()
+		return
+	}
+	defer w.hub.remove(r)
+	ctx, end := w.traced(ctx, r, d)
+	defer end()
+	r.drive(ctx, next)
+}
+
+// again handles a message of a run that this worker runs now: a second copy of its own, or the same job published
+// twice. The run's own message carries it, so this one can go.
+func (w *Worker) again(ctx context.Context, live *run, q *request, d *bus.Delivery, log logger) {
+	if live.chain.Record().Queued == d.Queued {
+		w.ack(ctx, d, log)
+		return
+	}
+	w.duplicate(ctx, q, d, live.chain.Request(), log)
+}
+
+// duplicate acks a job that was published again; the journal is the idempotency. Another body under the same id is
+// for the caller to notice by Wb-Request; it is audited here.
+func (w *Worker) duplicate(ctx context.Context, q *request, d *bus.Delivery, sha string, log logger) {
+	w.met.duplicates.Inc()
+	if sha != "" && sha != q.sha {
+		log.Warn().Msg("a job id was used again with another body")
+		w.auditReuse(ctx, q)
+	}
+	w.ack(ctx, d, log)
+}
+
+// errCrashLoop is why a run ends whose owners died one after another.
+var errCrashLoop = errors.New("its owners died one after another")
+
+// own claims the run or takes it over. It returns what the run does next, or nil when there is nothing to do here.
+func (w *Worker) own(ctx context.Context, r *run, d *bus.Delivery) (func(context.Context) *ending, error) {
+	if err := w.at(ctx, StepBeforeClaim, r.key); err != nil {
+		return nil, err
+	}
+	last, rec, err := w.known(ctx, r.key, d)
+	if err != nil {
+		return nil, err
+	}
+	if last == nil {
+		if r.invalid == nil {
+			r.verdict = r.judge(ctx)
+		}
+		first := bus.Record{Queued: d.Queued, QueuedAt: d.QueuedAt, Kind: d.Kind}
+		if r.verdict.given && r.verdict.err == nil {
+			first.Actor = &r.verdict.actor
+		}
+		chain, err := w.bus.Claim(ctx, r.key, w.owner, bus.Claim{
+			Request: r.req.sha, Traceparent: d.Header.Get(bus.HeaderTraceparent),
+			Record: first,
+		})
+		var conflict *bus.ConflictError
+		switch {
+		case err == nil:
+			r.setChain(chain)
+			r.timing.Queued = w.now().Sub(d.QueuedAt).Milliseconds()
+			if err := w.at(ctx, StepAfterClaim, r.key); err != nil {
+				return func(context.Context) *ending { return r.broken(err) }, nil
+			}
+			return r.begin, nil
+		case !errors.As(err, &conflict):
+			return nil, fmt.Errorf("claim: %w", err)
+		}
+		last, rec = conflict.Last, conflict.Record
+		r.verdict = verdict{}
+	}
+	return w.resume(ctx, r, d, last, rec)
+}
+
+// known reads the journal where there is likely one; a first delivery publishes first and reads only on conflict.
+func (w *Worker) known(ctx context.Context, key bus.RunKey, d *bus.Delivery) (*bus.Event, bus.Record, error) {
+	if d.Delivered <= 1 && d.Source == bus.SourceQueue {
+		return nil, bus.Record{}, nil
+	}
+	last, rec, err := w.bus.LastState(ctx, key)
+	if errors.Is(err, bus.ErrNoJournal) {
+		return nil, bus.Record{}, nil
+	}
+	if err != nil {
+		return nil, bus.Record{}, fmt.Errorf("read journal: %w", err)
+	}
+	return last, rec, nil
+}
+
+// resume decides about a run whose journal has begun.
+func (w *Worker) resume(ctx context.Context, r *run, d *bus.Delivery, last *bus.Event, rec bus.Record) (func(context.Context) *ending, error) {
+	waiting, waitUntil := waitOf(last)
+	facts := plan.ReceiveFacts{
+		Known: true, Phase: rec.Phase, Owner: w.ownerIs(last.Owner), Queued: rec.Queued, Message: d.Queued,
+		Waiting:         waiting && last.Owner == bus.NoOwner && w.now().Before(waitUntil),
+		JustReconnected: w.justReconnected(),
+	}
+	switch plan.Receive(facts) {
+	case plan.ReceiveDuplicate:
+		w.duplicate(ctx, r.req, d, last.Request, &r.log)
+	case plan.ReceiveAfterResult:
+		w.afterResult(ctx, r, d, last)
+	case plan.ReceiveLater:
+		w.nak(d, w.bus.AckWait(), &r.log)
+	case plan.ReceiveParkAgain:
+		w.repark(ctx, r.key, d, waitUntil, &r.log)
+	case plan.ReceiveClaim, plan.ReceiveRefresh, plan.ReceiveTakeOver:
+		return w.takeOver(ctx, r, last, rec)
+	}
+	return nil, nil
+}
+
+// ownerIs tells whose an event is. An event of our own about a run that we do not run counts as nobody's death: we
+// let go of it when the broker was away.
+func (w *Worker) ownerIs(owner string) plan.OwnerIs {
+	switch owner {
+	case bus.NoOwner:
+		return plan.OwnerNobody
+	case string(w.owner):
+		return plan.OwnerNobody
+	}
+	return plan.OwnerPeer
+}
+
+func (w *Worker) justReconnected() bool {
+	at := w.bus.ReconnectedAt()
+	return !at.IsZero() && w.now().Sub(at) < w.bus.AckWait()
+}
+
+// takeOver publishes taken_over and returns what the take-over table says to do.
+func (w *Worker) takeOver(ctx context.Context, r *run, last *bus.Event, rec bus.Record) (func(context.Context) *ending, error) {
+	died := last.Owner != bus.NoOwner && last.Owner != string(w.owner)
+	facts := plan.TakeOverFacts{Phase: rec.Phase, OwnerDied: died, Crashes: rec.Crashes}
+	if rec.Stop != nil {
+		facts.Stop = rec.Stop.Reason
+	}
+	next := plan.TakeOver(facts)
+	chain, err := w.bus.TakeOver(ctx, r.key, last, w.owner, func(rec *bus.Record) {
+		rec.Crashes = next.Crashes
+		rec.Detached = rec.Detached || !rec.Phase.Before(plan.PhaseDialing)
+	})
+	if isFenced(err) {
+		// A peer was quicker; the message is its now.
+		w.nak(r.delivery, w.bus.AckWait(), &r.log)
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("take over: %w", err)
+	}
+	r.setChain(chain)
+	r.timing = chain.Record().Timing
+	if died {
+		w.met.takeovers.Inc()
+		r.log.Warn().Str("from", last.Owner).Str("phase", string(rec.Phase)).Msg("took a run over")
+	}
+	if rec.Actor != nil {
+		r.actor = *rec.Actor
+	}
+	switch next.Action {
+	case plan.TakeOverGoOn, plan.TakeOverClaim, plan.TakeOverParkAgain:
+		return r.begin, nil
+	case plan.TakeOverRedial:
+		return r.redial, nil
+	case plan.TakeOverAttach:
+		return r.reattach, nil
+	case plan.TakeOverStopAgain:
+		return r.finishStop, nil
+	case plan.TakeOverCrashLoop:
+		return func(ctx context.Context) *ending { return r.crashLoop(ctx, next.Outcome) }, nil
+	case plan.TakeOverAfterResult:
+		return nil, fmt.Errorf("take over %s: it has its result", r.key)
+	}
+	return nil, fmt.Errorf("take over %s: action %q is not known", r.key, next.Action)
+}
+
+// drive takes the run to its ending and carries that out. Whatever happens, the lease does not stay behind.
+func (r *run) drive(ctx context.Context, next func(context.Context) *ending) {
+	defer func() {
+		if p := recover(); p != nil {
+			r.w.met.panics.Inc()
+			r.log.Error().Str("panic", fmt.Sprint(p)).Msg("settling a run panicked; the request comes again")
+			r.letGo(ctx)
+			r.delivery.Forget()
+		}
+	}()
+	e := r.invalid
+	if e == nil || !r.chain.Record().Phase.Before(plan.PhasePlanned) {
+		e = r.guarded(func() *ending { return next(ctx) })
+	}
+	r.settle(ctx, e)
+}
+
+// begin runs a request that has not been dialled yet, by its kind.
+func (r *run) begin(ctx context.Context) *ending {
+	switch r.req.kind {
+	case bus.KindExec:
+		return r.execute(ctx)
+	case bus.KindTerminal:
+		return r.openTerminal(ctx)
+	case bus.KindEnd:
+		return r.endSession(ctx)
+	}
+	return failed(plan.ReasonError, bus.ClassExecutionFailed, "", fmt.Errorf("kind %q is not known", r.req.kind))
+}
+
+// execute carries an exec from its claim to its ending.
+func (r *run) execute(ctx context.Context) *ending {
+	if e := r.mayStart(ctx); e != nil {
+		return e
+	}
+	if e := r.authorise(ctx); e != nil {
+		return e
+	}
+	if e := r.policy(); e != nil {
+		return e
+	}
+	if e := r.admit(ctx, lease.KindExec); e != nil {
+		return e
+	}
+	if e := r.mayStart(ctx); e != nil {
+		return e
+	}
+	if e := r.prepare(ctx); e != nil {
+		return e
+	}
+	return r.dial(ctx)
+}
+
+// redial is the taker's way on from dialing: the guard keeps a second dial from running the command twice.
+func (r *run) redial(ctx context.Context) *ending {
+	r.hold(ctx)
+	r.restoreOutput(ctx)
+	if e := r.loadLink(ctx); e != nil {
+		return e
+	}
+	return r.dial(ctx)
+}
+
+// reattach is the taker's way on from started.
+func (r *run) reattach(ctx context.Context) *ending {
+	r.hold(ctx)
+	r.restoreOutput(ctx)
+	return r.rejoin(ctx)
+}
+
+// finishStop is the taker's way on from stopping: stop again, the outcome is the announced reason.
+func (r *run) finishStop(ctx context.Context) *ending {
+	r.hold(ctx)
+	r.restoreOutput(ctx)
+	return r.rejoin(ctx)
+}
+
+// crashLoop ends a run whose owners died one after another without progress.
+func (r *run) crashLoop(ctx context.Context, outcome plan.Outcome) *ending {
+	rec := r.chain.Record()
+	switch outcome {
+	case plan.OutcomeFailed:
+		return failed(plan.ReasonCrashLoop, bus.ClassCrashLoop, "", errCrashLoop)
+	case plan.OutcomeLost:
+		e := r.stopBlind(ctx, errCrashLoop)
+		e.letter = bus.ClassCrashLoop
+		e.result.Reason = plan.ReasonCrashLoop
+		return e
+	case plan.OutcomeExited, plan.OutcomeTimedOut, plan.OutcomeOutputLimit, plan.OutcomeCanceled, plan.OutcomeDenied,
+		plan.OutcomeExpired, plan.OutcomeOpened, plan.OutcomeEnded:
+	}
+	e := &ending{keepLease: true, result: bus.ResultBody{Outcome: outcome, Stopped: stoppedUnconfirmed}}
+	if rec.Stop != nil {
+		e.result.By, e.result.Message = rec.Stop.By, rec.Stop.Why
+	}
+	return e
+}

@@ -1,0 +1,79 @@
+package job
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/wakebus/wakebus/internal/audit"
+	"github.com/wakebus/wakebus/internal/bus"
+	"github.com/wakebus/wakebus/internal/plan"
+)
+
+// auditRun records a run's end once, whoever repeats it. A sink that fails changes nothing (case 60).
+func (w *Worker) auditRun(ctx context.Context, q *request, body *bus.ResultBody) {
+	rec := body.Run
+	r := audit.Record{
+		Kind: audit.KindRun, Tenant: q.key.Tenant, ID: audit.RunID(q.key.Job, q.key.Run), Action: string(q.kind),
+		Job: q.key.Job, Run: q.key.Run, Conversation: q.conversation(), Page: q.page(), Command: commandText(q.exec),
+		Outcome: body.Outcome, Reason: body.Reason, ExitCode: body.ExitCode, DurationMs: body.Timing.Total,
+		Sandbox: body.Sandbox, Plan: body.Plan, Why: body.Why, Lease: rec.Lease, Fence: rec.Fence, Worker: w.cfg.WorkerID,
+		Actor: auditActor(rec.Actor), Usage: usageOf(body),
+	}
+	w.audit.Record(ctx, r)
+	switch {
+	case q.replay:
+		r.Kind, r.ID, r.Usage = audit.KindReplay, audit.RunID(q.key.Job, q.key.Run), nil
+		w.audit.Record(ctx, r)
+	case body.Outcome == plan.OutcomeEnded && body.Plan == plan.ActionTeardown:
+		r.Kind, r.ID, r.Usage = audit.KindTeardown, q.key.Job, nil
+		w.audit.Record(ctx, r)
+	}
+}
+
+func usageOf(body *bus.ResultBody) *audit.Usage {
+	u := &audit.Usage{ActiveS: float64(body.Timing.Run) / float64(time.Second/time.Millisecond), Bytes: body.ProducedBytes}
+	if body.Woke == "warm" || body.Woke == "cold" {
+		u.Wakes = 1
+	}
+	if body.Run.Actor != nil {
+		u.Tier = body.Run.Actor.Tier
+	}
+	return u
+}
+
+// auditBlock records a request that policy or authorisation refused.
+func (w *Worker) auditBlock(r *run, reason plan.Reason, detail string, anomaly bool) {
+	rec := audit.Record{
+		Kind: audit.KindBlock, Tenant: r.key.Tenant, ID: audit.RunID(r.key.Job, r.key.Run), Action: string(r.req.kind),
+		Job: r.key.Job, Run: r.key.Run, Conversation: r.req.conversation(), Page: r.req.page(), Command: commandText(r.req.exec),
+		Outcome: plan.OutcomeDenied, Reason: reason, Detail: detail, Anomaly: anomaly, Worker: w.cfg.WorkerID, Actor: auditActor(&r.actor),
+	}
+	w.audit.Record(context.Background(), rec)
+}
+
+// auditReuse records a job id that came again with another body.
+func (w *Worker) auditReuse(ctx context.Context, q *request) {
+	w.audit.Record(ctx, audit.Record{
+		Kind: audit.KindBlock, Tenant: q.key.Tenant, ID: audit.RunID(q.key.Job, q.key.Run) + ".reused", Action: string(q.kind),
+		Job: q.key.Job, Run: q.key.Run, Conversation: q.conversation(), Page: q.page(), Detail: "the job id was used before with another body",
+		Anomaly: true, Worker: w.cfg.WorkerID,
+	})
+}
+
+func auditActor(a *bus.Actor) audit.Actor {
+	if a == nil {
+		return audit.Actor{}
+	}
+	return audit.Actor{User: a.User, Tier: a.Tier, AgentPage: a.AgentPage, Drive: a.Drive, Operator: a.Operator}
+}
+
+func commandText(q *bus.ExecRequest) string {
+	if q == nil {
+		return ""
+	}
+	if q.Shell != "" {
+		return q.Shell
+	}
+	return strings.Join(q.Argv, " ")
+}
