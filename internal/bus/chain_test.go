@@ -521,12 +521,12 @@ func TestWriteBlocksWhenTheBrokerIsAwayAndEverythingArrivesOnce(t *testing.T) {
 	if !errors.Is(err, context.DeadlineExceeded) || wrote > 512<<10 {
 		t.Fatalf("wrote %d bytes into the outage, then %v; want a bounded buffer and then blocking", wrote, err)
 	}
-	startServer(t, bus.ServerConfig{Dir: dir, User: "u", Password: "p", Port: port})
+	back := startServer(t, bus.ServerConfig{Dir: dir, User: "u", Password: "p", Port: port})
 	if err := errors.Join(c.Heartbeat(within(t), bus.HeartbeatBody{}), c.Result(within(t), bus.ResultBody{})); err != nil {
 		t.Fatalf("after the outage: %v", err)
 	}
 	out, _ := c.Offsets()
-	events := history(t, b, key("outage"))
+	events := history(t, connect(t, back), key("outage"))
 	if got := outputOf(t, events, bus.EventStdout); int64(len(got)) != out || len(got) < wrote {
 		t.Fatalf("%d bytes are stored, the chain says %d, at least %d were taken", len(got), out, wrote)
 	}

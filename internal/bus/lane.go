@@ -143,11 +143,12 @@ func (u *puller) pull(ctx context.Context) (*Delivery, error) {
 		return nil, err
 	}
 	u.parked.Store(true)
-	// Never with a context: a pull cancelled at the wrong moment leaves a message delivered and unseen until AckWait.
-	wait := u.lane.pool.cfg.PullWait
-	msg, err := cons.Next(jetstream.FetchMaxWait(wait), jetstream.FetchHeartbeat(wait*2/5))
+	// Never with a context or a heartbeat: a pull that the client gives up while the broker still serves it leaves a message
+	// delivered and unseen until AckWait. This way the client waits a second longer than the broker does.
+	wait, began := u.lane.pool.cfg.PullWait, time.Now()
+	msg, err := cons.Next(jetstream.FetchMaxWait(wait))
 	u.parked.Store(false)
-	return u.received(&u.queue, msg, err)
+	return u.received(&u.queue, msg, err, time.Since(began)-wait)
 }
 
 // glance takes one message if one is there.
@@ -156,9 +157,10 @@ func (u *puller) glance(ctx context.Context, q *binding) (*Delivery, error) {
 	if err != nil {
 		return nil, err
 	}
+	began := time.Now()
 	batch, err := cons.FetchNoWait(1)
 	if err != nil {
-		return u.received(q, nil, err)
+		return u.received(q, nil, err, 0)
 	}
 	msg, ok := <-batch.Messages()
 	if !ok {
@@ -167,14 +169,19 @@ func (u *puller) glance(ctx context.Context, q *binding) (*Delivery, error) {
 			err = nats.ErrTimeout
 		}
 	}
-	return u.received(q, msg, err)
+	return u.received(q, msg, err, time.Since(began))
 }
 
-func (u *puller) received(q *binding, msg jetstream.Msg, err error) (*Delivery, error) {
+// unanswered is how much longer than asked a pull takes when the broker has not answered at all (nats.go, pull.go: the
+// client waits one second more).
+const unanswered = 950 * time.Millisecond
+
+// received judges a pull's end; late is how much longer it took than it was to wait.
+func (u *puller) received(q *binding, msg jetstream.Msg, err error, late time.Duration) (*Delivery, error) {
 	switch {
 	case err == nil && msg != nil:
-	case errors.Is(err, nats.ErrTimeout):
-		// The broker said that nothing came; when it is gone its heartbeat is missed instead.
+	case errors.Is(err, nats.ErrTimeout) && late < unanswered:
+		// The broker itself said that nothing came.
 		u.silent.Store(0)
 		return nil, nil
 	default:

@@ -23,7 +23,7 @@ func TestParkedRunsKeepTheirIdentityAndComeDue(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if err := d.Ack(ctx); err != nil {
+		if err := d.Ack(ctx); err != nil && ctx.Err() == nil {
 			t.Error(err)
 		}
 		got <- d
@@ -72,7 +72,7 @@ func TestAParkedRunCanBeCountedShownWokenReplacedAndTakenAway(t *testing.T) {
 	}
 	got := make(chan *bus.Delivery, 4)
 	startPool(t, r.bus, bus.PoolConfig{}, func(ctx context.Context, d *bus.Delivery) {
-		if err := d.Ack(ctx); err != nil {
+		if err := d.Ack(ctx); err != nil && ctx.Err() == nil {
 			t.Error(err)
 		}
 		got <- d
@@ -94,7 +94,7 @@ func TestCase75AReplayIsDeliveredHoweverSoonAfterTheOriginal(t *testing.T) {
 	ctx := within(t)
 	got := make(chan *bus.Delivery, 8)
 	startPool(t, r.bus, bus.PoolConfig{}, func(ctx context.Context, d *bus.Delivery) {
-		if err := d.Ack(ctx); err != nil {
+		if err := d.Ack(ctx); err != nil && ctx.Err() == nil {
 			t.Error(err)
 		}
 		got <- d
@@ -188,7 +188,7 @@ func TestOrphansAreRunsThatNoMessageCarries(t *testing.T) {
 	}
 	got := make(chan *bus.Delivery, 4)
 	startPool(t, r.bus, bus.PoolConfig{}, func(ctx context.Context, d *bus.Delivery) {
-		if err := d.Ack(ctx); err != nil {
+		if err := d.Ack(ctx); err != nil && ctx.Err() == nil {
 			t.Error(err)
 		}
 		if d.Source == bus.SourceRetry {
@@ -197,5 +197,43 @@ func TestOrphansAreRunsThatNoMessageCarries(t *testing.T) {
 	})
 	if d := receive(t, got); d.Job != "orphan" || d.Queued != 903 {
 		t.Errorf("requeued as %+v", d)
+	}
+}
+
+func TestCase56WhatWasGivenBackLeavesBeforeTheConnectionCloses(t *testing.T) {
+	t.Parallel()
+	// AckWait is far beyond the test: only the giving back itself can bring the request to a peer.
+	long := func(c *bus.Config) { c.AckWait = 10 * time.Minute }
+	r := setup(t, long)
+	worker := connect(t, r.server, long)
+	begun, leave := make(chan struct{}, 1), make(chan struct{})
+	_, stop := startPool(t, worker, bus.PoolConfig{}, func(_ context.Context, d *bus.Delivery) {
+		select {
+		case begun <- struct{}{}:
+		default: // it came back before the draining began
+		}
+		<-leave
+		if err := d.Nak(0); err != nil {
+			t.Error(err)
+		}
+	})
+	publish(t, r.bus, "handed")
+	receive(t, begun)
+	stopped := make(chan error, 1)
+	go func() { stopped <- stop() }()
+	close(leave)
+	if err := receive(t, stopped); err != nil {
+		t.Fatal(err)
+	}
+	worker.Close()
+	got := make(chan int, 1)
+	startPool(t, r.bus, bus.PoolConfig{}, func(ctx context.Context, d *bus.Delivery) {
+		if err := d.Ack(ctx); err != nil && ctx.Err() == nil {
+			t.Error(err)
+		}
+		got <- d.Delivered
+	})
+	if n := receive(t, got); n < 2 {
+		t.Errorf("delivery %d", n)
 	}
 }

@@ -44,7 +44,7 @@ func startServer(t *testing.T, cfg bus.ServerConfig) *bus.Server {
 
 func connect(t *testing.T, server *bus.Server, change ...func(*bus.Config)) *bus.Bus {
 	t.Helper()
-	cfg := bus.Config{URL: server.URL(), Limits: limits(), PublishTimeout: 2 * time.Second}
+	cfg := bus.Config{URL: server.URL(), Limits: limits(), PublishTimeout: 5 * time.Second}
 	for _, c := range change {
 		c(&cfg)
 	}
