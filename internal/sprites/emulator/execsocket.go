@@ -145,6 +145,10 @@ func (t *talk) speak(offset *int64) {
 	if t.x.does(FaultFlood) && !t.flood() {
 		return
 	}
+	if t.s.tty {
+		// Only sockets of terminals were seen to tell of ports (live service).
+		defer t.tellPorts()()
+	}
 	if !t.relay() {
 		return
 	}
@@ -155,6 +159,18 @@ func (t *talk) speak(offset *int64) {
 		t.x.drop() // the machine went away
 	}
 	t.sendExit()
+}
+
+// tellPorts sends port frames beside the output until the function it gives is
+// called.
+func (t *talk) tellPorts() func() {
+	ctx, cancel := context.WithCancel(t.ctx)
+	done := make(chan struct{})
+	t.x.srv.goOwned(func() {
+		defer close(done)
+		t.x.followPorts(ctx, nil, func(e portEvent) error { return sendText(ctx, t.ws, e) })
+	})
+	return func() { cancel(); <-done }
 }
 
 func (t *talk) sendInfo(offset *int64) error {

@@ -1,10 +1,13 @@
 package guest
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // fileTree is the guest's view of its files. In mapped isolation every name is
@@ -84,7 +87,12 @@ func (t fileTree) mkdirAll(p string) error {
 	if err != nil {
 		return err
 	}
-	return t.root.MkdirAll(rel, 0o755)
+	err = t.root.MkdirAll(rel, 0o755)
+	if errors.Is(err, fs.ErrExist) {
+		// A file in the way is ENOTDIR from the kernel, EEXIST from os.Root.
+		return &fs.PathError{Op: "mkdir", Path: p, Err: unix.ENOTDIR}
+	}
+	return err
 }
 
 func (t fileTree) remove(p string, all bool) error {

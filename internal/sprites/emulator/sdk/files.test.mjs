@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { check, fresh, sh } from './harness.mjs';
+import { check, fresh, sh, work } from './harness.mjs';
 
 const code = (c) => (e) => e.code === c;
 
@@ -8,7 +8,7 @@ check('a written file is read back, by the guest too', async (t) => {
   const fs = s.filesystem('/workspace');
   await fs.writeFile('deep/down/a.txt', 'text');
   assert.equal(await fs.readFile('deep/down/a.txt', 'utf8'), 'text');
-  assert.equal((await s.exec('cat /workspace/deep/down/a.txt')).stdout, 'text');
+  assert.equal((await work(s, 'cat deep/down/a.txt')).stdout, 'text');
 });
 
 check('bytes are not changed', async (t) => {
@@ -68,7 +68,7 @@ check('a listing can go deep and by pattern', async (t) => {
 
 check('a link is a link', async (t) => {
   const s = await fresh(t);
-  await sh(s, 'cd /workspace && touch target && ln -s target link');
+  await work(s, 'touch target && ln -s target link');
   const entries = await s.filesystem('/workspace').readdir('/workspace', { withFileTypes: true });
   assert.ok(entries.find((e) => e.name === 'link').isSymbolicLink());
 });
@@ -137,14 +137,14 @@ check('watch tells of a new file', async (t) => {
   const watcher = await fs.watch('/workspace', { recursive: true });
   t.after(() => watcher.close());
   assert.equal((await watcher.next()).type, 'subscribed');
-  await sh(s, 'touch /workspace/new');
+  await work(s, 'touch new');
   const event = await watcher.next();
   assert.deepEqual([event.type, event.event, event.path], ['event', 'create', '/workspace/new']);
 });
 
 check('a scratch file is gone after a cold boot, the workspace is not', async (t) => {
   const s = await fresh(t);
-  await sh(s, 'echo x > /workspace/kept');
+  await work(s, 'echo x > kept');
   await s.restart();
   assert.equal(await s.filesystem('/workspace').readFile('kept', 'utf8'), 'x\n');
 });

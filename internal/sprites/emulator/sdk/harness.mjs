@@ -42,6 +42,10 @@ export async function fresh(t, options) {
 
 export const sh = (sprite, script, options) => sprite.execFile('sh', ['-c', script], options);
 
+/** The same in /workspace. Scripts name their files relative to it, so that they
+ * also hold where paths inside of a script cannot be mapped. */
+export const work = (sprite, script) => sh(sprite, script, { cwd: '/workspace' });
+
 /** The first output of a command that satisfies the pattern; the command goes on. */
 export function output(cmd, pattern) {
   return new Promise((resolve, reject) => {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { connect, createServer } from 'node:net';
 import { once } from 'node:events';
-import { check, collect, fresh, output, sh, until } from './harness.mjs';
+import { check, collect, fresh, output, sh, until, work } from './harness.mjs';
 
 const server = (port) => ['-c', `
 import socketserver
@@ -19,11 +19,11 @@ s.serve_forever()
 
 check('a checkpoint streams, is listed, and restores the files', async (t) => {
   const s = await fresh(t);
-  await sh(s, 'echo one > /workspace/f; mkdir /workspace/d; chmod 700 /workspace/d');
+  await work(s, 'echo one > f; mkdir d; chmod 700 d');
   const events = await collect(await s.createCheckpoint('first'));
   assert.equal(events.at(-1).type, 'complete');
   assert.match(events.at(-1).data, /v1/);
-  await sh(s, 'echo two > /workspace/f; rm -r /workspace/d; touch /workspace/extra');
+  await work(s, 'echo two > f; rm -r d; touch extra');
   await collect(await s.createCheckpoint());
   const list = await s.listCheckpoints();
   assert.deepEqual(list.map((c) => c.id), ['v1', 'v2']);
@@ -31,7 +31,7 @@ check('a checkpoint streams, is listed, and restores the files', async (t) => {
   assert.ok(!Number.isNaN(list[0].createTime.getTime()));
   const restored = await collect(await s.restoreCheckpoint('v1'));
   assert.equal(restored.at(-1).type, 'complete');
-  assert.equal((await sh(s, 'cat /workspace/f; ls /workspace; stat -c %a /workspace/d')).stdout, 'one\nd\nf\n700\n');
+  assert.equal((await work(s, 'cat f; ls; stat -c %a d')).stdout, 'one\nd\nf\n700\n');
 });
 
 check('a checkpoint can be looked at, a missing one not', async (t) => {

@@ -37,17 +37,25 @@ if [ "$what" != mutations ]; then
 	stop
 fi
 
+# A mutation counts as caught when the check that is about it turns red; the same
+# check is green without it, or the run above has failed.
 if [ "$what" != checks ]; then
+	"$tmp/serve" -list | sort >"$tmp/known"
+	cut -d' ' -f1 mutations.txt | sort | diff "$tmp/known" - || { echo "mutations.txt does not name every mutation"; exit 1; }
 	survived=0
-	for m in $("$tmp/serve" -list); do
-		start "$m"
-		if EMULATOR_BAIL=1 "$node" --test --test-reporter=tap --test-concurrency=2 ./*.test.mjs >"$tmp/red" 2>&1; then
-			echo "mutation $m: SURVIVED"
+	while read -r mutation name; do
+		start "$mutation"
+		if EMULATOR_BAIL=1 "$node" --test --test-isolation=none --test-reporter=tap --test-name-pattern="^$name\$" \
+			./*.test.mjs >"$tmp/red" 2>&1 </dev/null; then
+			echo "mutation $mutation: SURVIVED $name"
 			survived=1
+		elif grep -q '^RED ' "$tmp/red"; then
+			echo "mutation $mutation: caught, $(grep -h '^RED ' "$tmp/red" | head -1 | cut -c5-)"
 		else
-			echo "mutation $m: caught by: $(grep -h -o 'RED .*' "$tmp/red" | head -1 | cut -c5-)"
+			cat "$tmp/red"
+			survived=1
 		fi
 		stop
-	done
+	done <mutations.txt
 	exit $survived
 fi

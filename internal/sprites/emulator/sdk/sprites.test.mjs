@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { SpritesClient, APIError } from '@fly/sprites';
-import { admin, baseURL, check, client, fresh, sh, until } from './harness.mjs';
+import { admin, baseURL, check, client, fresh, sh, until, work } from './harness.mjs';
 
 check('create gives the whole object back', async (t) => {
   const s = await fresh(t, {
@@ -123,13 +123,13 @@ check('reading the control plane wakes nothing', async (t) => {
 
 check('an exec wakes, sleep makes warm, and files are kept', async (t) => {
   const s = await fresh(t);
-  await sh(s, 'echo kept > /workspace/f');
+  await work(s, 'echo kept > f');
   assert.equal((await client.getSprite(s.name)).status, 'running');
   await admin('POST', `sprites/${s.name}/sleep`);
   const warm = await client.getSprite(s.name);
   assert.equal(warm.status, 'warm');
   assert.ok(warm.lastRunningAt && warm.lastWarmingAt);
-  assert.equal((await sh(s, 'cat /workspace/f')).stdout, 'kept\n');
+  assert.equal((await work(s, 'cat f')).stdout, 'kept\n');
 });
 
 check('watch tells of changes as they happen', async (t) => {
