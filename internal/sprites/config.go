@@ -28,7 +28,7 @@ type Config struct {
 	CallTimeout time.Duration
 	// CreateTimeout bounds one try of a create that does not wait for capacity. Defaults to 120 s.
 	CreateTimeout time.Duration
-	// CreatePatience bounds one try of a create that waits for capacity. Defaults to 5 min.
+	// CreatePatience bounds all tries of a create together, and one that waits for capacity. Defaults to 5 min.
 	CreatePatience time.Duration
 	// FirstBoot bounds each try of a fresh Sprite's warm-up: a short one, then full ones. Defaults to 10 s, 30 s, 30 s.
 	FirstBoot []time.Duration

@@ -13,6 +13,7 @@ import (
 
 	"github.com/wakebus/wakebus/internal/sprites"
 	"github.com/wakebus/wakebus/internal/sprites/emulator"
+	"github.com/wakebus/wakebus/internal/sprites/emulator/guest"
 )
 
 // box is a running emulator with a client and one provisioned Sprite, box.
@@ -591,5 +592,64 @@ func TestACommandSurvivesFramesSplitAtEveryByte(t *testing.T) {
 	b.fault(emulator.Fault{Route: "exec.ws", Do: emulator.FaultSplit})
 	if out, code := b.run("split", "echo hello; exit 8"); out != "hello\n" || code != 8 {
 		t.Errorf("got %q, %d", out, code)
+	}
+}
+
+func TestTheClientWorksWhereSpritesAreMappedFolders(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, func(c *emulator.Config) { c.Isolation = emulator.IsolationMapped })
+	if _, err := b.WriteFile(t.Context(), "box", "a/b", []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, code := b.run("mapped", "cat a/b; exit 4"); out != "x" || code != 4 {
+		t.Errorf("got %q, %d", out, code)
+	}
+	if state, err := b.Guard(t.Context(), "box", "dev.mapped.0"); err != nil || state.Exit == nil || *state.Exit != 4 {
+		t.Errorf("got %+v, %v", state, err)
+	}
+}
+
+func TestAWorkspaceThatCannotBeWrittenIsANamedError(t *testing.T) {
+	t.Parallel()
+	emu, err := emulator.New(emulator.Config{Workspace: guest.WorkspaceForeign, WarmWake: -1, ColdWake: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := emu.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	defer emu.Close()
+	c, err := sprites.New(nil, sprites.Config{BaseURL: emu.URL(), Token: emu.Token()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_, err = c.Provision(t.Context(), request())
+	if !errors.Is(err, sprites.ErrWorkspaceUnwritable) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := c.Get(t.Context(), "box"); sprites.ClassOf(err) != sprites.ClassNotFound {
+		t.Errorf("the fresh Sprite was kept: %v", err)
+	}
+}
+
+func TestAFrozenCommandIsStoppedAllTheSame(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	p := b.start(b.script("frozen", "echo up; sleep 600"))
+	if _, err := p.Next(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.emu.Sleep("box"); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := collect(t.Context(), p); !errors.Is(err, sprites.ErrNoExit) {
+		t.Errorf("the drop says %v", err)
+	}
+	if killed, err := b.Stop(t.Context(), "box", p.Session(), time.Second); err != nil || killed != sprites.KillConfirmed {
+		t.Errorf("%s, %v", killed, err)
+	}
+	if state, err := b.Guard(t.Context(), "box", "dev.frozen.0"); err != nil || state.Exit == nil || *state.Exit != 143 {
+		t.Errorf("got %+v, %v", state, err)
 	}
 }

@@ -26,7 +26,25 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	return m, errors.Join(reg.Register(m.tries), reg.Register(m.sockets))
+	var err error
+	m.tries, err = register(reg, m.tries)
+	if err != nil {
+		return nil, err
+	}
+	m.sockets, err = register(reg, m.sockets)
+	return m, err
+}
+
+// register adds a collector, or returns the one that another client in this process has added: they count together.
+func register[T prometheus.Collector](reg prometheus.Registerer, c T) (T, error) {
+	err := reg.Register(c)
+	var taken prometheus.AlreadyRegisteredError
+	if errors.As(err, &taken) {
+		if existing, ok := taken.ExistingCollector.(T); ok {
+			return existing, nil
+		}
+	}
+	return c, err
 }
 
 func (m *metrics) tried(op Operation, class Class) {

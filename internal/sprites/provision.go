@@ -68,7 +68,7 @@ const cleanupTimeout = 30 * time.Second
 // Provision finds or creates the Sprite, locks its network down and warms it up; what the proof covers is skipped. It
 // may be repeated. Only 404 and 410 create. A fresh Sprite whose lockdown or warm-up fails is deleted and refused; any
 // other is refused and kept. Besides *Error it may return ErrWorkspaceUnwritable, ErrNoInstance and ErrPolicyMismatch.
-// On a first boot it blocks for about 70 s at most beyond the create.
+// It blocks for CreatePatience at most for the create, and on a first boot for about 70 s more.
 func (c *Client) Provision(ctx context.Context, req ProvisionRequest) (Provisioned, error) {
 	rules, refusedEntries := egressRules(req.Egress)
 	if len(refusedEntries) > 0 {
@@ -127,6 +127,8 @@ func (c *Client) create(ctx context.Context, req ProvisionRequest) (Provisioned,
 	if req.Wait {
 		post.timeout = c.cfg.CreatePatience
 	}
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.CreatePatience) // all tries together
+	defer cancel()
 	var got Provisioned
 	err = c.retrying(ctx, OpCreate, req.Tenant, func(ctx context.Context, _ int) error {
 		var err error

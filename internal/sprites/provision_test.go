@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/wakebus/wakebus/internal/sprites"
 )
@@ -479,5 +482,54 @@ func TestTheClockSkewIsWhatIsCertain(t *testing.T) {
 		if got := sprites.Skew(unix, began, ended); got != want {
 			t.Errorf("%d: got %s, want %s", unix, got, want)
 		}
+	}
+}
+
+func TestTwoClientsOfOneProcessCountTogether(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.on("GET /box", respond(404, ""))
+	reg := prometheus.NewRegistry()
+	for range 2 {
+		c := f.client(func(c *sprites.Config) { c.Registerer = reg })
+		_, _ = c.Get(t.Context(), "box")
+	}
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() == "wakebus_sprites_tries_total" {
+			m := family.GetMetric()
+			if len(m) != 1 || m[0].GetCounter().GetValue() != 2 {
+				t.Errorf("got %v", m)
+			}
+			return
+		}
+	}
+	t.Error("the tries are not counted")
+}
+
+func TestACreateThatWaitsForCapacitySaysSo(t *testing.T) {
+	t.Parallel()
+	cl := newCloud(t, false).withPolicy().withWarmUp()
+	var asked map[string]any
+	cl.on("POST ", func(w http.ResponseWriter, r *http.Request) {
+		if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
+			t.Error(err)
+		}
+		cl.create(w)
+	})
+	req := request()
+	req.Wait = true
+	if _, err := cl.client().Provision(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{
+		"name": "box", "labels": []any{"wb-dev"}, "wait_for_capacity": true,
+		"config": map[string]any{"ram_mb": 2048.0, "cpus": 2.0, "storage_gb": 5.0},
+	}
+	if !reflect.DeepEqual(asked, want) {
+		t.Errorf("asked %v", asked)
 	}
 }
