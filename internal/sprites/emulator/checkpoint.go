@@ -29,10 +29,10 @@ const maxCheckpoints = 64
 
 func checkpointRoutes() []route {
 	return []route{
-		{"POST", p + "/checkpoint", "checkpoint.create", true, (*exchange).createCheckpoint},
-		{"GET", p + "/checkpoints", "checkpoint.list", true, (*exchange).listCheckpoints},
-		{"GET", p + "/checkpoints/{id}", "checkpoint.get", true, (*exchange).getCheckpoint},
-		{"POST", p + "/checkpoints/{id}/restore", "checkpoint.restore", true, (*exchange).restoreCheckpoint},
+		{"POST", spritePath + "/checkpoint", "checkpoint.create", true, (*exchange).createCheckpoint},
+		{"GET", spritePath + "/checkpoints", "checkpoint.list", true, (*exchange).listCheckpoints},
+		{"GET", spritePath + "/checkpoints/{id}", "checkpoint.get", true, (*exchange).getCheckpoint},
+		{"POST", spritePath + "/checkpoints/{id}/restore", "checkpoint.restore", true, (*exchange).restoreCheckpoint},
 	}
 }
 

@@ -17,5 +17,4 @@ var (
 
 	errRunningLimit = errors.New("concurrent sprite limit exceeded")
 	errNoSession    = errors.New("session not found")
-	errDropped      = errors.New("connection dropped by the emulator")
 )

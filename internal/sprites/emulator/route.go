@@ -20,7 +20,8 @@ type route struct {
 	handle             func(*exchange)
 }
 
-const p = "/v1/sprites/{name}"
+// spritePath begins every call that is about one Sprite.
+const spritePath = "/v1/sprites/{name}"
 
 // routes is the whole API (Sprites API reference; SDK sources).
 func routes() []route {
@@ -38,47 +39,47 @@ func controlRoutes() []route {
 		{"POST", "/v1/organizations/{org}/tokens", "token.create", false, (*exchange).createToken},
 		{"POST", "/v1/sprites", "sprite.create", false, (*exchange).createSprite},
 		{"GET", "/v1/sprites", "sprite.list", false, (*exchange).listSprites},
-		{"GET", p, "sprite.get", false, (*exchange).getSprite},
-		{"PUT", p, "sprite.update", false, (*exchange).updateSprite},
-		{"DELETE", p, "sprite.delete", false, (*exchange).deleteSprite},
-		{"POST", p + "/upgrade", "sprite.upgrade", false, (*exchange).upgradeSprite},
-		{"POST", p + "/restart", "sprite.restart", false, (*exchange).restartSprite},
-		{"GET", p + "/check", "sprite.check", false, (*exchange).checkSprite},
+		{"GET", spritePath, "sprite.get", false, (*exchange).getSprite},
+		{"PUT", spritePath, "sprite.update", false, (*exchange).updateSprite},
+		{"DELETE", spritePath, "sprite.delete", false, (*exchange).deleteSprite},
+		{"POST", spritePath + "/upgrade", "sprite.upgrade", false, (*exchange).upgradeSprite},
+		{"POST", spritePath + "/restart", "sprite.restart", false, (*exchange).restartSprite},
+		{"GET", spritePath + "/check", "sprite.check", false, (*exchange).checkSprite},
 	}
 }
 
 func execRoutes() []route {
 	return []route{
-		{socketMethod, p + "/exec", "exec.ws", true, (*exchange).execSocket},
-		{socketMethod, p + "/exec/{id}", "exec.attach", true, (*exchange).attachSocket},
-		{"HEAD", p + "/exec", "exec.probe", false, (*exchange).probe},
-		{"GET", p + "/exec", "exec.list", true, (*exchange).listSessions},
-		{"GET", p + "/exec/{id}", "exec.get", true, (*exchange).getSession},
-		{"POST", p + "/exec", "exec.http", true, (*exchange).execHTTP},
-		{"POST", p + "/exec/{id}/kill", "exec.kill", true, (*exchange).killSession},
+		{socketMethod, spritePath + "/exec", "exec.ws", true, (*exchange).execSocket},
+		{socketMethod, spritePath + "/exec/{id}", "exec.attach", true, (*exchange).attachSocket},
+		{"HEAD", spritePath + "/exec", "exec.probe", false, (*exchange).probe},
+		{"GET", spritePath + "/exec", "exec.list", true, (*exchange).listSessions},
+		{"GET", spritePath + "/exec/{id}", "exec.get", true, (*exchange).getSession},
+		{"POST", spritePath + "/exec", "exec.http", true, (*exchange).execHTTP},
+		{"POST", spritePath + "/exec/{id}/kill", "exec.kill", true, (*exchange).killSession},
 	}
 }
 
 func fileRoutes() []route {
 	return []route{
-		{"GET", p + "/fs/read", "fs.read", true, (*exchange).readFile},
-		{"PUT", p + "/fs/write", "fs.write", true, (*exchange).writeFile},
-		{"GET", p + "/fs/list", "fs.list", true, (*exchange).listFiles},
-		{"DELETE", p + "/fs/delete", "fs.delete", true, (*exchange).deleteFile},
-		{"POST", p + "/fs/rename", "fs.rename", true, (*exchange).renameFile},
-		{"POST", p + "/fs/copy", "fs.copy", true, (*exchange).copyFile},
-		{"POST", p + "/fs/chmod", "fs.chmod", true, (*exchange).chmodFile},
-		{"POST", p + "/fs/chown", "fs.chown", true, (*exchange).chownFile},
+		{"GET", spritePath + "/fs/read", "fs.read", true, (*exchange).readFile},
+		{"PUT", spritePath + "/fs/write", "fs.write", true, (*exchange).writeFile},
+		{"GET", spritePath + "/fs/list", "fs.list", true, (*exchange).listFiles},
+		{"DELETE", spritePath + "/fs/delete", "fs.delete", true, (*exchange).deleteFile},
+		{"POST", spritePath + "/fs/rename", "fs.rename", true, (*exchange).renameFile},
+		{"POST", spritePath + "/fs/copy", "fs.copy", true, (*exchange).copyFile},
+		{"POST", spritePath + "/fs/chmod", "fs.chmod", true, (*exchange).chmodFile},
+		{"POST", spritePath + "/fs/chown", "fs.chown", true, (*exchange).chownFile},
 	}
 }
 
 func policyRoutes() []route {
 	return []route{
-		{"GET", p + "/policy/network", "policy.network.get", false, (*exchange).getNetwork},
-		{"POST", p + "/policy/network", "policy.network.set", false, (*exchange).setNetwork},
-		{"GET", p + "/policy/{kind}", "policy.get", false, (*exchange).getPolicy},
-		{"POST", p + "/policy/{kind}", "policy.set", false, (*exchange).setPolicy},
-		{"DELETE", p + "/policy/{kind}", "policy.delete", false, (*exchange).deletePolicy},
+		{"GET", spritePath + "/policy/network", "policy.network.get", false, (*exchange).getNetwork},
+		{"POST", spritePath + "/policy/network", "policy.network.set", false, (*exchange).setNetwork},
+		{"GET", spritePath + "/policy/{kind}", "policy.get", false, (*exchange).getPolicy},
+		{"POST", spritePath + "/policy/{kind}", "policy.set", false, (*exchange).setPolicy},
+		{"DELETE", spritePath + "/policy/{kind}", "policy.delete", false, (*exchange).deletePolicy},
 	}
 }
 
@@ -136,7 +137,9 @@ func (s *Server) authorised(next http.Handler) http.Handler {
 // serve handles one call of the API.
 func (s *Server) serve(find func(*http.Request) *route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.wg.Add(1)
+		if !s.enter() {
+			panic(http.ErrAbortHandler)
+		}
 		defer s.wg.Done()
 		rt := find(r)
 		x := &exchange{srv: s, r: r, release: func() {}}

@@ -138,7 +138,9 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) Close() error {
 	var err error
 	s.once.close.Do(func() {
+		s.mu.Lock()
 		s.cancel(ErrClosed)
+		s.mu.Unlock()
 		_ = s.http.Close()
 		_ = s.ln.Close() // Serve may never have begun
 		s.ln.dropAll()
@@ -157,6 +159,17 @@ func (s *Server) Close() error {
 	})
 	<-s.closed
 	return err
+}
+
+// enter counts a call in, unless Close has begun: its wait must not miss one.
+func (s *Server) enter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil {
+		return false
+	}
+	s.wg.Add(1)
+	return true
 }
 
 // goOwned runs f under the server's wait group. f must end when s.ctx does.

@@ -105,33 +105,27 @@ func (sp *sprite) write() error {
 	return nil
 }
 
-// removeTree also removes folders that a guest has closed to its own user.
+// removeTree also removes folders that a guest has closed to its own user. Each
+// pass opens up one more level of closed folders in closed folders.
 func removeTree(root string) error {
-	if err := os.RemoveAll(root); err == nil {
-		return nil
-	}
-	_ = filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
-		if d != nil && d.IsDir() {
-			_ = os.Chmod(p, 0o700)
-			if err != nil {
-				return nil // could not be read before; the next pass can
+	err := os.RemoveAll(root)
+	for range maxClosedLevels {
+		if err == nil {
+			return nil
+		}
+		_ = filepath.WalkDir(root, func(p string, d fs.DirEntry, _ error) error {
+			if d != nil && d.IsDir() {
+				_ = os.Chmod(p, 0o700)
 			}
-		}
-		return nil
-	})
-	if err := os.RemoveAll(root); err == nil {
-		return nil
+			return nil // what cannot be read now can in the next pass
+		})
+		err = os.RemoveAll(root)
 	}
-	// WalkDir reads a folder before its children are opened up: one closed folder
-	// in another takes one pass each, a second is enough for what guests do.
-	_ = filepath.WalkDir(root, func(p string, d fs.DirEntry, _ error) error {
-		if d != nil && d.IsDir() {
-			_ = os.Chmod(p, 0o700)
-		}
-		return nil
-	})
-	return os.RemoveAll(root)
+	return err
 }
+
+// maxClosedLevels bounds removeTree; what is closed deeper stays behind.
+const maxClosedLevels = 8
 
 // logWriter takes what an init says on its standard error.
 type logWriter struct {

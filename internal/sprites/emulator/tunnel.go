@@ -21,10 +21,10 @@ const (
 
 func socketRoutes() []route {
 	return []route{
-		{socketMethod, p + "/control", "control.ws", false, (*exchange).controlSocket},
-		{socketMethod, p + "/proxy", "proxy.ws", true, (*exchange).proxy},
-		{socketMethod, p + "/ports/watch", "ports.ws", true, (*exchange).watchPorts},
-		{socketMethod, p + "/fs/watch", "fs.watch", true, (*exchange).watchFiles},
+		{socketMethod, spritePath + "/control", "control.ws", false, (*exchange).controlSocket},
+		{socketMethod, spritePath + "/proxy", "proxy.ws", true, (*exchange).proxy},
+		{socketMethod, spritePath + "/ports/watch", "ports.ws", true, (*exchange).watchPorts},
+		{socketMethod, spritePath + "/fs/watch", "fs.watch", true, (*exchange).watchFiles},
 	}
 }
 

@@ -71,7 +71,7 @@ func (d *initd) serve() error {
 	for {
 		m, files, err := d.link.recv()
 		if err != nil {
-			return nil // the host is gone, whichever way
+			return nil //nolint:nilerr // the host is gone, whichever way: an ordinary end
 		}
 		if m.Op == opBoot {
 			if err := d.boot(m); err != nil {
