@@ -32,10 +32,10 @@ func (r *run) leaseRequest(kind lease.Kind) lease.Request {
 	scopes := lease.Scopes(kind, r.key.Tenant, r.actor.User, string(r.actor.Tier), r.w.cfg.Limits)
 	hold := holdMargin
 	if q := r.req.exec; q != nil {
-		if q.OnLimit == bus.OnLimitWait {
+		if q.Waits() {
 			scopes = lease.Waiting(scopes)
 		}
-		if q.Order == bus.OrderSerial {
+		if q.Serial() {
 			// Serial order always waits, and it is asked first: a job in line takes no slot of its user's.
 			scopes = append([]lease.Scope{lease.SerialScope(r.key.Tenant, q.ConversationID)}, scopes...)
 		}

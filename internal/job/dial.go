@@ -21,14 +21,16 @@ func (r *run) command() sprites.Command {
 		Sprite: r.chain.Record().Sandbox, Tenant: r.key.Tenant, Guard: guardName(r.key), Job: r.key.Job,
 		Argv: q.Argv, Shell: q.Shell, HasBash: r.bash, Cwd: q.Cwd, Env: q.Env, Stdin: q.Stdin,
 		Limit: r.timeout(), BeforeDial: r.beforeDial,
+		Contested: !r.chain.Record().Phase.Before(plan.PhaseDialing),
 	}
 }
 
+// timeout is the command's own limit; the default where the request is gone and only its record is left.
 func (r *run) timeout() time.Duration {
-	if ms := r.req.exec.TimeoutMs; ms > 0 {
-		return time.Duration(ms) * time.Millisecond
+	if r.req.exec == nil {
+		return bus.DefaultTimeout
 	}
-	return bus.DefaultTimeout
+	return r.req.exec.Timeout()
 }
 
 // errStopped says that a wish to stop came before the command was dialled.

@@ -64,13 +64,14 @@ func (p *preparation) once(ctx context.Context) (again bool, e *ending) {
 	if err != nil {
 		return false, p.linkEnding("load", err)
 	}
-	if err := snap.Busy(p.hold.Run); err != nil {
-		snap, e = p.takeHold(ctx, snap)
-		if e != nil {
+	decided := plan.Decide(p.facts(snap))
+	if decided.Action != plan.ActionDeny && snap.Busy(p.hold.Run) != nil {
+		// A run that is denied must not take a hold: it would write, and hold up whoever finishes.
+		if snap, e = p.takeHold(ctx, snap); e != nil {
 			return false, e
 		}
+		decided = plan.Decide(p.facts(snap))
 	}
-	decided := plan.Decide(p.facts(snap))
 	p.planning += p.w.now().Sub(start)
 	if p.first == nil || decided.Why == plan.WhyGone {
 		p.first = &decided

@@ -35,10 +35,7 @@ func (w *Worker) receive(ctx context.Context, d *bus.Delivery) {
 	}
 	r.out = output{limit: w.cfg.StreamBytes, hard: w.cfg.StreamHardCap}
 	if q.exec != nil {
-		if q.exec.StreamBytes > 0 {
-			r.out.limit = q.exec.StreamBytes
-		}
-		r.out.kill = q.exec.OnOutputLimit == bus.OnOutputLimitKill
+		r.out.limit, r.out.kill = q.exec.OutputCap(w.cfg.StreamBytes), q.exec.Kills()
 	}
 	r.invalid = invalid
 	next, err := w.own(ctx, r, d)
@@ -81,6 +78,9 @@ func (w *Worker) duplicate(ctx context.Context, q *request, d *bus.Delivery, sha
 	}
 	w.ack(ctx, d, log)
 }
+
+// errNoBody is why a run cannot start of which only the journal is left.
+var errNoBody = errors.New("only the run's record is left")
 
 // errCrashLoop is why a run ends whose owners died one after another.
 var errCrashLoop = errors.New("its owners died one after another")
@@ -244,6 +244,9 @@ func (r *run) drive(ctx context.Context, next func(context.Context) *ending) {
 
 // begin runs a request that has not been dialled yet, by its kind.
 func (r *run) begin(ctx context.Context) *ending {
+	if r.req.bodyless() {
+		return failed(plan.ReasonError, bus.ClassExecutionFailed, "Its request was lost before it could start.", errNoBody)
+	}
 	switch r.req.kind {
 	case bus.KindExec:
 		return r.execute(ctx)
@@ -282,6 +285,9 @@ func (r *run) execute(ctx context.Context) *ending {
 func (r *run) redial(ctx context.Context) *ending {
 	r.hold(ctx)
 	r.restoreOutput(ctx)
+	if r.req.bodyless() {
+		return r.rejoin(ctx)
+	}
 	if e := r.loadLink(ctx); e != nil {
 		return e
 	}

@@ -85,7 +85,7 @@ func (r *run) rejoinOnce(ctx context.Context) (*ending, error) {
 		Sprite: rec.Sandbox, Tenant: r.key.Tenant, Guard: guardName(r.key),
 		Session: sprites.Session{ID: rec.Session, Created: rec.Created}, Delivered: so + se, Tail: end,
 	}
-	if rec.Phase.Before(plan.PhaseStarted) {
+	if rec.Phase.Before(plan.PhaseStarted) && r.req.exec != nil {
 		// Its first dial was lost before its input was known to be in.
 		req.Stdin = r.req.exec.Stdin
 	}
@@ -116,7 +116,7 @@ func (r *run) rejoined(ctx context.Context, found sprites.Rejoined) *ending {
 		return &ending{result: bus.ResultBody{Outcome: plan.OutcomeTimedOut, LimitMs: r.timeout().Milliseconds(), Stopped: stoppedConfirmed,
 			Message: "Nobody watched it at its limit; the guard in the sandbox stopped it."}}
 	case sprites.FateNever:
-		if r.chain.Record().Phase.Before(plan.PhaseStarted) && r.redials < maxRedials {
+		if r.chain.Record().Phase.Before(plan.PhaseStarted) && r.redials < maxRedials && !r.req.bodyless() {
 			r.redials++
 			return r.dial(ctx)
 		}

@@ -27,6 +27,9 @@ type request struct {
 	letter   *bus.Letter // the dead letter that is replayed
 }
 
+// bodyless reports a run of which only the record is left.
+func (q *request) bodyless() bool { return q.exec == nil && q.terminal == nil && q.end == nil }
+
 // conversation is the request's conversation, or empty.
 func (q *request) conversation() string {
 	switch {
@@ -88,15 +91,22 @@ func (w *Worker) read(ctx context.Context, d *bus.Delivery) (*request, *ending, 
 		}
 		body, letter = opened, found
 	}
+	if len(body) == 0 && d.Source == bus.SourceRetry && d.Job != "" {
+		// A run that no message carried was queued again: all that is left of it is its record.
+		return &request{kind: d.Kind, key: bus.RunKey{Tenant: d.Tenant, Job: d.Job, Run: d.Run}}, nil, nil
+	}
 	sum := sha256.Sum256(body)
 	q := &request{kind: d.Kind, sha: hex.EncodeToString(sum[:]), body: body, replay: d.Replay, letter: letter}
 	q.key = bus.RunKey{Tenant: d.Tenant, Run: d.Run}
-	err := q.parse(body)
+	err := q.parse(body, w.cfg.StreamHardCap)
 	if err == nil {
 		err = q.checkDeadline(d)
 	}
 	if err == nil {
 		return q, nil, nil
+	}
+	if errors.Is(err, bus.ErrDeadlinePassed) {
+		return q, expired("Its deadline had passed when it was published."), nil
 	}
 	var invalid *bus.InvalidRequest
 	if !errors.As(err, &invalid) {
@@ -110,10 +120,10 @@ func (w *Worker) read(ctx context.Context, d *bus.Delivery) (*request, *ending, 
 	return q, denied(invalid.Reason, invalid.Error()), nil
 }
 
-func (q *request) parse(body []byte) (err error) {
+func (q *request) parse(body []byte, hardCap int64) (err error) {
 	switch q.kind {
 	case bus.KindExec:
-		if q.exec, err = bus.ParseExec(body); err == nil {
+		if q.exec, err = bus.ParseExec(body, bus.WithHardCap(hardCap)); err == nil {
 			q.key.Job = q.exec.JobID
 			q.deadline = deref(q.exec.Deadline)
 		}
@@ -138,9 +148,12 @@ func (q *request) checkDeadline(d *bus.Delivery) error {
 		q.deadline = d.ReplayDeadline()
 		return nil
 	}
-	if q.exec != nil {
-		// The request's stream time, not now: a request is not made invalid by having waited.
+	// The request's stream time, not now: a request is not made invalid by having waited.
+	switch {
+	case q.exec != nil:
 		return q.exec.Check(d.QueuedAt)
+	case q.terminal != nil:
+		return q.terminal.Check(d.QueuedAt)
 	}
 	return nil
 }
