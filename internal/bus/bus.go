@@ -77,14 +77,14 @@ func (b *Bus) Close() {
 
 // Ready returns nil while the broker is connected, else ErrUnreachable or ErrClosed. It does not block.
 func (b *Bus) Ready() error {
-	switch status := b.nc.Status(); status {
-	case nats.CONNECTED:
+	status := b.nc.Status()
+	if status == nats.CONNECTED {
 		return nil
-	case nats.CLOSED:
-		return fmt.Errorf("nats connection: %w", ErrClosed)
-	default:
-		return fmt.Errorf("nats connection is %s: %w", status, ErrUnreachable)
 	}
+	if status == nats.CLOSED {
+		return fmt.Errorf("nats connection: %w", ErrClosed)
+	}
+	return fmt.Errorf("nats connection is %s: %w", status, ErrUnreachable)
 }
 
 // Status is the connection's state in one word, for people.

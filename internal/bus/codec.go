@@ -124,12 +124,11 @@ func (e *Event) Record() (Record, error) {
 // End is where the two streams stand after this event, in bytes delivered.
 func (e *Event) End() (stdout, stderr int64) {
 	stdout, stderr = e.StdoutOffset, e.StderrOffset
-	switch e.Kind {
-	case EventStdout:
+	if e.Kind == EventStdout {
 		stdout += int64(len(e.Data))
-	case EventStderr:
+	}
+	if e.Kind == EventStderr {
 		stderr += int64(len(e.Data))
-	default:
 	}
 	return stdout, stderr
 }

@@ -110,16 +110,8 @@ func apiCode(err error) jetstream.ErrorCode {
 
 // isFull reports whether a limit of the stream, or of the server's store, refused the message.
 func isFull(err error) bool {
-	switch apiCode(err) {
-	case codeStreamStoreFailed, codeInsufficientResources, codeStorageExceeded:
-		return true
-	default:
-		return false
-	}
-}
-
-func isNotFound(err error) bool {
-	return errors.Is(err, jetstream.ErrMsgNotFound) || apiCode(err) == jetstream.JSErrCodeMessageNotFound
+	code := apiCode(err)
+	return code == codeStreamStoreFailed || code == codeInsufficientResources || code == codeStorageExceeded
 }
 
 // classify puts one of our classes in front of an error of nats.go, once.

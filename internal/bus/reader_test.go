@@ -97,6 +97,42 @@ func TestCase58FiveMegabytesArriveInOrderNumberedAndWithOneEndThatIsLast(t *test
 	}
 }
 
+func TestASlowReaderLosesNothingOfMoreThanItsConnectionHolds(t *testing.T) {
+	t.Parallel()
+	r := setup(t, func(c *bus.Config) { c.Limits.Output = 128 << 20 })
+	reader := subscribe(t, connect(t, r.server), "slow")
+	c := mustDial(t, r.bus, key("slow"), "w1.1")
+	const total = 40 << 20 // the reader's connection keeps 32 MiB
+	ctx, piece := within(t), make([]byte, 64<<10)
+	for i := range total / len(piece) {
+		piece[0], piece[len(piece)-1] = byte(i), byte(i>>8)
+		if err := c.Write(ctx, bus.EventStdout, piece); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Result(ctx, bus.ResultBody{}); err != nil {
+		t.Fatal(err)
+	}
+	var seq uint64
+	var at int64
+	for {
+		e, err := reader.Next(within(t))
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seq++; e.Seq != seq || e.StdoutOffset != at || e.Kind == bus.EventGap {
+			t.Fatalf("event %d is %s %d at offset %d, %d bytes came before it", seq, e.Kind, e.Seq, e.StdoutOffset, at)
+		}
+		at, _ = e.End()
+	}
+	if at != total {
+		t.Errorf("%d bytes came, want %d", at, total)
+	}
+}
+
 func TestALateReaderGetsTheWholeRunFromHistory(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
