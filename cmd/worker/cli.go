@@ -32,6 +32,8 @@ type cli struct {
 	// person says that somebody watches standard error.
 	person bool
 	flags  globalFlags
+	// grace is how long after a job's deadline its first event may still come.
+	grace time.Duration
 	// began says that the command line was understood and its command runs.
 	began bool
 }
@@ -53,6 +55,7 @@ func newCLI() *cli {
 		in: os.Stdin, out: os.Stdout, err: os.Stderr,
 		lookup: os.LookupEnv, environ: os.Environ(), dir: dir, now: time.Now,
 		notify: signal.Notify, unnotify: signal.Stop, person: term.IsTerminal(int(os.Stderr.Fd())),
+		grace: startGrace,
 	}
 }
 

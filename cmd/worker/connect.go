@@ -8,12 +8,13 @@ import (
 
 	"github.com/wakebus/wakebus/internal/bus"
 	"github.com/wakebus/wakebus/internal/config"
+	"github.com/wakebus/wakebus/internal/lease"
 )
 
 // unreachable reports whether NATS or Redis did not answer, or did not let us in.
 func unreachable(err error) bool {
 	return errors.Is(err, bus.ErrUnreachable) || errors.Is(err, bus.ErrUnauthorized) || errors.Is(err, bus.ErrClosed) ||
-		errors.Is(err, errNoServer)
+		errors.Is(err, errNoServer) || errors.Is(err, lease.ErrUnavailable)
 }
 
 // errNoServer: nothing says where a server is.

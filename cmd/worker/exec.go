@@ -91,7 +91,11 @@ func (c *cli) exec(ctx context.Context, f execFlags, argv []string) error {
 		return fmt.Errorf("write request: %w", err)
 	}
 	// The worker's own checks, so that both refuse the same; nothing is sent when they fail.
-	if _, err := bus.ParseExec(body); err != nil {
+	parsed, err := bus.ParseExec(body)
+	if err == nil {
+		err = parsed.Check(c.now())
+	}
+	if err != nil {
 		return fmt.Errorf("unusable arguments: %w", err)
 	}
 	hdr, err := c.grantHeader(f.grant, f.user, f.tier)
@@ -129,11 +133,11 @@ func (c *cli) execAttached(ctx context.Context, b *bus.Bus, f execFlags, hdr bus
 	})
 	defer stop()
 	s := &show{c: c, json: c.flags.json}
-	err = s.follow(ctx, &withPatience{events: reader, until: req.Deadline.Add(startGrace), now: c.now})
+	err = s.follow(ctx, &withPatience{events: reader, until: req.Deadline.Add(c.grace), now: c.now})
 	return c.endExec(s, f, req, err)
 }
 
-// startGrace is how long after a job's deadline its first event may still come.
+// startGrace is cli.grace outside tests: a worker says expired itself, soon after the deadline.
 const startGrace = 10 * time.Second
 
 func (c *cli) endExec(s *show, f execFlags, req *bus.ExecRequest, err error) error {

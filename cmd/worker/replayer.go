@@ -174,7 +174,7 @@ func (r *replayer) followRun(ctx context.Context, id bus.LetterID, key bus.RunKe
 	reader, err := r.b.Subscribe(ctx, key.Tenant, key.Job, bus.ReadRun(key.Run), bus.ReadHistory(r.c.history(r.b)))
 	if err == nil {
 		defer reader.Close()
-		err = s.follow(ctx, &withPatience{events: reader, until: r.c.now().Add(r.f.deadline + startGrace), now: r.c.now})
+		err = s.follow(ctx, &withPatience{events: reader, until: r.c.now().Add(r.f.deadline + r.c.grace), now: r.c.now})
 	}
 	switch {
 	case ctx.Err() != nil:
