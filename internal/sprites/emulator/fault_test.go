@@ -302,7 +302,7 @@ func FuzzParseFaults(f *testing.F) {
 	f.Add(`{"do":"status","status":429,"headers":{"a":"b"}}{"do":"drop"}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		faults, err := emulator.ParseFaults(strings.NewReader(text))
-		if err != nil {
+		if err != nil || len(faults) == 0 {
 			return
 		}
 		raw, err := json.Marshal(faults)

@@ -120,3 +120,35 @@ func TestOrdinaryUserCanRunSprites(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 }
+
+func TestIsolationIsKnownOnceAMachineRan(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.create("one")
+	if r := b.sh("one", "exit 6"); r.exit != 6 {
+		t.Fatal(r.exit)
+	}
+	t.Logf("isolation=%s", b.Isolation())
+}
+
+func TestAutoFallsBackWhereTheHostRefusesNamespaces(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A namespace of its own, in which no further one may be made.
+	cmd := exec.Command("sh", "-c", `echo 0 > /proc/sys/user/max_user_namespaces && exec "$1" -test.v -test.run '^TestIsolationIsKnown'`, "sh", self)
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}},
+	}
+	out, err := cmd.CombinedOutput()
+	if err != nil && !strings.Contains(string(out), "isolation_test") {
+		t.Skipf("cannot make such a host here: %v %s", err, out)
+	}
+	if !strings.Contains(string(out), "isolation=mapped") || !strings.Contains(string(out), "refuses user namespaces") {
+		t.Fatalf("%s", out)
+	}
+}

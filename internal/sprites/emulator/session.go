@@ -16,7 +16,7 @@ const (
 	maxExited    = 256
 	killGrace    = 10 * time.Second
 	hangupGrace  = 200 * time.Millisecond
-	readSize     = 32 << 10
+	readSize     = 64 << 10
 	pipeKeep     = 10 * time.Second // of a session without terminal after its client left
 	defaultRows  = 24
 	defaultCols  = 80

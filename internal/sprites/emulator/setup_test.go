@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 
 // bench is a running emulator and what tests need to talk to it.
 type bench struct {
-	t *testing.T
+	t testing.TB
 	*emulator.Server
 	http *http.Client
 }
@@ -42,6 +42,11 @@ func setup(t *testing.T, change ...func(*emulator.Config)) *bench {
 	for _, f := range change {
 		f(&cfg)
 	}
+	return setupIn(t, cfg)
+}
+
+func setupIn(t testing.TB, cfg emulator.Config) *bench {
+	t.Helper()
 	s, err := emulator.New(cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -81,6 +81,8 @@ func (m *Machine) Exec(c Command) (*Process, error) {
 	return m.execPipes(c)
 }
 
+const pipeSize = 256 << 10
+
 func (m *Machine) execPipes(c Command) (*Process, error) {
 	var pairs [3][2]*os.File // [stream][reader, writer]
 	var all []*os.File
@@ -90,6 +92,10 @@ func (m *Machine) execPipes(c Command) (*Process, error) {
 			closeAll(all)
 			return nil, fmt.Errorf("make pipe: %w", err)
 		}
+		// Fewer switches between writer and reader. A user may be past the limit
+		// of such pipes: the usual size does as well.
+		_, _ = unix.FcntlInt(w.Fd(), unix.F_SETPIPE_SZ, pipeSize)
+		_ = unix.SetNonblock(int(w.Fd()), true)
 		pairs[i] = [2]*os.File{r, w}
 		all = append(all, r, w)
 	}
