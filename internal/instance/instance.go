@@ -23,6 +23,7 @@ import (
 	"github.com/wakebus/wakebus/internal/job"
 	"github.com/wakebus/wakebus/internal/sprites/emulator"
 	"github.com/wakebus/wakebus/internal/telemetry"
+	"github.com/wakebus/wakebus/internal/terminal"
 )
 
 // Config configures an Instance. The zero value gives one worker in a temporary folder.
@@ -61,11 +62,13 @@ type Instance struct {
 	broker   *bus.Server
 	redis    *miniredis.Miniredis
 	emulator *emulator.Server
+	gateway  *terminal.App
 	log      *telemetry.Log
 	temp     string
 
-	mu      sync.Mutex // protects workers
+	mu      sync.Mutex // protects what follows
 	workers []*running
+	edge    *running // the gateway
 
 	failOnce  sync.Once
 	failed    chan struct{} // closed when a part has ended unasked
@@ -73,9 +76,9 @@ type Instance struct {
 	closeErr  error
 }
 
-// running is one worker and how to end it.
+// running is one part with a Run of its own, and how to end it.
 type running struct {
-	app  *job.App
+	app  *job.App // nil for the gateway
 	stop context.CancelFunc
 	done chan struct{} // closed when Run has returned
 	err  error         // set before done is closed
@@ -123,7 +126,42 @@ func (i *Instance) start(ctx context.Context) error {
 			return err
 		}
 	}
+	if i.cfg.Terminal {
+		return i.startGateway(ctx)
+	}
 	return nil
+}
+
+// startGateway runs a terminal gateway on a free loopback port, or the one it had before.
+func (i *Instance) startGateway(ctx context.Context) error {
+	env := maps.Clone(i.env)
+	env["WAKEBUS_TERMINAL_ADDR"] = "127.0.0.1:" + strconv.Itoa(i.port("terminal"))
+	settings, _, err := config.Load(config.RoleGateway, func(k string) (string, bool) { v, ok := env[k]; return v, ok }, nil)
+	if err != nil {
+		return fmt.Errorf("settings of the terminal gateway: %w", err)
+	}
+	gateway, err := terminal.NewApp(ctx, settings, terminal.AppConfig{Log: i.log, Quarantine: -1, NoAdmin: true})
+	if err != nil {
+		return err
+	}
+	i.gateway = gateway
+	i.edge = i.launch(ctx, gateway.Run)
+	i.env["TERMINAL_URL"] = gateway.URL()
+	return nil
+}
+
+// launch runs a part until its stop is called.
+func (i *Instance) launch(ctx context.Context, part func(context.Context) error) *running {
+	run, stop := context.WithCancel(context.WithoutCancel(ctx))
+	w := &running{stop: stop, done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		w.err = part(run)
+		if run.Err() == nil {
+			i.failOnce.Do(func() { close(i.failed) })
+		}
+	}()
+	return w
 }
 
 func (i *Instance) startBroker(ctx context.Context) error {
@@ -238,15 +276,8 @@ func (i *Instance) AddWorker(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("start worker %d: %w", n, err)
 	}
-	run, stop := context.WithCancel(context.WithoutCancel(ctx))
-	w := &running{app: app, stop: stop, done: make(chan struct{})}
-	go func() {
-		defer close(w.done)
-		w.err = app.Run(run)
-		if run.Err() == nil {
-			i.failOnce.Do(func() { close(i.failed) })
-		}
-	}()
+	w := i.launch(ctx, app.Run)
+	w.app = app
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.workers = append(i.workers, w)
@@ -281,13 +312,16 @@ func (i *Instance) Close() error {
 
 func (i *Instance) shut() error {
 	i.mu.Lock()
-	workers := append([]*running(nil), i.workers...)
+	parts := append([]*running(nil), i.workers...)
+	if i.edge != nil {
+		parts = append(parts, i.edge)
+	}
 	i.mu.Unlock()
 	var errs []error
-	for _, w := range workers {
+	for _, w := range parts {
 		w.stop()
 	}
-	for _, w := range workers {
+	for _, w := range parts {
 		<-w.done
 		errs = append(errs, w.err)
 	}
@@ -309,8 +343,11 @@ func (i *Instance) shut() error {
 // Addresses are the instance's addresses without their secrets, by part, for people.
 func (i *Instance) Addresses() map[string]string {
 	out := map[string]string{}
-	for part, variable := range map[string]string{"NATS": "NATS_URL", "Redis": "REDIS_URL", "Sprites": "SPRITES_API_URL"} {
+	for part, variable := range map[string]string{"NATS": "NATS_URL", "Redis": "REDIS_URL", "Sprites": "SPRITES_API_URL", "Terminal": "TERMINAL_URL"} {
 		u := i.env[variable]
+		if u == "" {
+			continue
+		}
 		if at := strings.LastIndexByte(u, '@'); at >= 0 {
 			scheme, _, _ := strings.Cut(u, "://")
 			u = scheme + "://" + u[at+1:]
