@@ -19,6 +19,21 @@
 // of main, and every test binary as the first of TestMain: the emulator starts
 // its own binary again as the init of each Sprite.
 //
+// Tests steer it by methods, other processes by the admin routes, on the same
+// port with the same token:
+//
+//	GET    /_emulator/calls                       the log of calls
+//	GET    /_emulator/sprites                     names, states, folders
+//	GET    /_emulator/connections                 open WebSockets
+//	POST   /_emulator/faults                      adds rules (see Fault)
+//	DELETE /_emulator/faults                      removes all rules
+//	POST   /_emulator/sprites/NAME/sleep|cold|kill
+//
+// What differs from the live service: no traffic leaves a machine, so network
+// policies are stored but have nothing to stop; there is one user, so asRoot and
+// sudo do nothing; Sprites have no public URL and no tasks API inside; each
+// frame of an HTTP exec waits a few milliseconds for the one before.
+//
 // It listens on loopback only, with a random token. It isolates a Sprite's
 // processes from the host by namespaces where the host allows it, which is
 // meant for a developer's own code: do not run code there that you distrust.

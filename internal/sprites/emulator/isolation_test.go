@@ -139,6 +139,7 @@ func TestAutoFallsBackWhereTheHostRefusesNamespaces(t *testing.T) {
 	}
 	// A namespace of its own, in which no further one may be made.
 	cmd := exec.Command("sh", "-c", `echo 0 > /proc/sys/user/max_user_namespaces && exec "$1" -test.v -test.run '^TestIsolationIsKnown'`, "sh", self)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + t.TempDir()}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWUSER,
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
