@@ -59,7 +59,6 @@ $('reader').onchange = () => { t.term.options.screenReaderMode = $('reader').che
 // The row of keys that a touch screen lacks. Ctrl holds for the next key.
 let ctrl = false;
 const hold = (on) => { ctrl = on; $('ctrl').setAttribute('aria-pressed', String(on)); };
-t.term.onKey(({ key }) => { if (ctrl && key.length === 1) hold(false); });
 const type = t.connection.type.bind(t.connection);
 t.connection.type = (input) => {
   if (ctrl && typeof input === 'string' && /^[a-z@[\\\]^_]$/i.test(input)) {

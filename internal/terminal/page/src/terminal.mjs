@@ -2,7 +2,6 @@
 import { Terminal } from '@xterm/xterm';
 import { FitAddon } from '@xterm/addon-fit';
 import { SearchAddon } from '@xterm/addon-search';
-import { ClipboardAddon } from '@xterm/addon-clipboard';
 import { UnicodeGraphemesAddon } from '@xterm/addon-unicode-graphemes';
 import { WebLinksAddon } from '@xterm/addon-web-links';
 import { Connection } from './connection.mjs';
@@ -22,11 +21,19 @@ const ENDINGS = {
   failed: () => 'The terminal could not be opened.',
 };
 
-// Programs may set the clipboard (tmux and vim copy so), never read it: what a person copied elsewhere is not theirs.
-const writeOnly = {
-  readText: async () => '',
-  writeText: async (_selection, text) => { await navigator.clipboard?.writeText(text); },
-};
+const MAX_CLIP = 128 * 1024; // bytes of base64
+
+// Programs may set the clipboard (OSC 52: tmux and vim copy so), never read it: what a person copied elsewhere is not
+// theirs. A request to read is not even answered, for the answer would be typed.
+function clip(data) {
+  const [, text = '?'] = data.split(';');
+  if (text === '?' || text === '' || text.length > MAX_CLIP) return true;
+  try {
+    const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+    navigator.clipboard?.writeText(new TextDecoder().decode(bytes)).catch(() => {}); // the browser may refuse
+  } catch { /* not base64 */ }
+  return true;
+}
 
 /**
  * Shows a terminal in el. Options: url (wss://…/v1/terminal), page, getTicket (async, a fresh ticket for each
@@ -41,7 +48,8 @@ export function mount(el, options) {
   });
   const fit = new FitAddon();
   const search = new SearchAddon();
-  for (const addon of [fit, search, new ClipboardAddon(undefined, writeOnly), new UnicodeGraphemesAddon(), new WebLinksAddon()]) term.loadAddon(addon);
+  for (const addon of [fit, search, new UnicodeGraphemesAddon(), new WebLinksAddon()]) term.loadAddon(addon);
+  term.parser.registerOscHandler(52, clip);
   term.open(el);
 
   const connection = new Connection(options);
