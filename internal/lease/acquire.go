@@ -51,25 +51,21 @@ func scopeKeys(scopes []Scope) []string {
 }
 
 func (m *Manager) acquireArgs(r Request, nonce string) []any {
-	order, waits := "-1", false
-	for _, s := range r.Scopes {
-		waits = waits || s.Wait
-	}
-	if waits {
-		order = strconv.FormatInt(max(r.Queued, 0), 10)
-		if r.Queued == 0 {
-			order = "-2" // the server's time
+	order, waits := "-1", make([]byte, len(r.Scopes)) // not waiting
+	for i, s := range r.Scopes {
+		waits[i] = '0'
+		if s.Wait {
+			waits[i], order = '1', "-2" // the server's time
 		}
 	}
-	args := []any{
-		r.ID, nonce, r.Owner, ms(m.cfg.TTL), m.keyTTL(), ms(r.MaxHold), ms(max(m.cfg.Quarantine, 0)), flag(r.Force),
-		order, ms(m.cfg.WaiterTTL), m.cfg.LineMax, m.cfg.ParkedMax, ms(m.cfg.GiveWay), m.keys.signals(), len(r.Scopes),
+	if order != "-1" && r.Queued > 0 {
+		order = strconv.FormatInt(r.Queued, 10)
 	}
+	args := make([]any, 0, 16+len(r.Scopes))
+	args = append(args, r.ID, nonce, r.Owner, ms(m.cfg.TTL), m.keyTTL(), ms(r.MaxHold), ms(max(m.cfg.Quarantine, 0)),
+		flag(r.Force), order, waits, m.lineArgs, len(r.Scopes))
 	for _, s := range r.Scopes {
 		args = append(args, s.Limit)
-	}
-	for _, s := range r.Scopes {
-		args = append(args, flag(s.Wait))
 	}
 	return append(args, recordArgs(r)...)
 }

@@ -61,7 +61,7 @@ func TestAFullWideScopeTakesNothingOfTheNarrowOnes(t *testing.T) {
 func TestAnAcquireOfALiveIDByANewOwnerTransfersItWithoutASlot(t *testing.T) {
 	eachServer(t, func(t *testing.T, s *server) {
 		cfg := s.config()
-		cfg.TTL, cfg.Owner = 2*time.Second, "w1.1"
+		cfg.TTL, cfg.CallTimeout, cfg.Owner = 2*time.Second, 490*time.Millisecond, "w1.1"
 		a := open(t, cfg)
 		cfg.Owner = "w2.1"
 		b := open(t, cfg)

@@ -53,7 +53,7 @@ func (m *Manager) ask(ctx context.Context, name op, do func(ctx context.Context)
 // answered notes a word of Redis; after an outage every lease renews at once
 // instead of at its next beat.
 func (m *Manager) answered() {
-	m.last.Store(m.cfg.Now().UnixNano())
+	m.last.Store(int64(m.elapsed()))
 	if m.away.CompareAndSwap(true, false) {
 		m.poke("")
 	}
@@ -75,7 +75,7 @@ func (m *Manager) watch(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 		}
-		quiet := m.cfg.Now().Sub(time.Unix(0, m.last.Load())) >= m.cfg.Renew
+		quiet := m.elapsed()-time.Duration(m.last.Load()) >= m.cfg.Renew
 		if m.away.Load() || quiet {
 			if err := m.ping(ctx); err != nil && ctx.Err() == nil {
 				m.log.Warn().Err(err).Msg("lease store does not answer")

@@ -81,6 +81,13 @@ func (l *Lease) State() State {
 	return l.stateLocked(l.m.cfg.Now())
 }
 
+// standing is the state and the time at which it becomes Unconfirmed.
+func (l *Lease) standing() (State, time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.stateLocked(l.m.cfg.Now()), l.deadlineLocked()
+}
+
 func (l *Lease) stateLocked(now time.Time) State {
 	switch {
 	case l.detached:

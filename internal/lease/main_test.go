@@ -156,7 +156,7 @@ var prefixes atomic.Int64
 // spare on a busy machine.
 func (s *server) config() lease.Config {
 	return lease.Config{
-		URL: s.url, Prefix: fmt.Sprintf("{t%d}", prefixes.Add(1)), TTL: 12 * time.Second, Quarantine: -1,
+		URL: s.url, Prefix: fmt.Sprintf("{t%d}", prefixes.Add(1)), TTL: 12 * time.Second, CallTimeout: 2900 * time.Millisecond, Quarantine: -1,
 	}
 }
 

@@ -21,16 +21,20 @@ type Manager struct {
 	scripts map[op]*redis.Script
 	log     zerolog.Logger
 	metrics *metrics
-	gate    *Gate
-	pending *pending
-	freed   chan Freed // sent to by the signal loop of Run, never closed
+	// lineArgs are waiter TTL, line max, parked max, give way and channel.
+	lineArgs string
+	gate     *Gate
+	pending  *pending
+	freed    chan Freed // sent to by the signal loop of Run, never closed
 
 	// calls serves requests, beats the heartbeats: a pool that is busy with
 	// requests must not starve renewals.
 	calls, beats redis.UniversalClient
 
-	away atomic.Bool // the last call got no word of Redis
-	last atomic.Int64
+	began time.Time
+	away  atomic.Bool  // the last call got no word of Redis
+	last  atomic.Int64 // when Redis last answered, as elapsed
+	calm  atomic.Int64 // no held lease is unconfirmed before this, as elapsed
 
 	closing   chan struct{} // closed once by Close
 	heartbeat sync.WaitGroup
@@ -60,9 +64,10 @@ func open(ctx context.Context, cfg Config, edit func(name, source string) string
 	}
 	m := &Manager{
 		cfg: cfg, keys: keys{cfg.Prefix}, scripts: compile(edit), log: *cfg.Logger,
-		calls: calls, beats: beats, pending: newPending(cfg.Now),
+		calls: calls, beats: beats, pending: newPending(cfg.Now), began: cfg.Now(),
 		freed: make(chan Freed, 256), closing: make(chan struct{}), held: map[*Lease]struct{}{},
 	}
+	m.lineArgs = fmt.Sprintf("%s %d %d %s %s", ms(cfg.WaiterTTL), cfg.LineMax, cfg.ParkedMax, ms(cfg.GiveWay), m.keys.signals())
 	if m.metrics, err = newMetrics(cfg.Registerer); err != nil {
 		return nil, errors.Join(err, m.closeClients())
 	}
@@ -143,21 +148,35 @@ func (m *Manager) Ready(ctx context.Context) error {
 	return nil
 }
 
+// elapsed is monotonic: a wall clock that is set changes nothing here.
+func (m *Manager) elapsed() time.Duration { return m.cfg.Now().Sub(m.began) }
+
 // unconfirmed asks every lease for its state, which each derives from the
-// clock: a count kept beside would be wrong right after a pause.
+// clock: a count kept beside would be wrong right after a pause. It looks again
+// only once the earliest deadline it saw has come: deadlines only move on, and
+// a lease granted meanwhile was asked for one call before now at the earliest.
 func (m *Manager) unconfirmed() int {
+	now := m.elapsed()
+	if now < time.Duration(m.calm.Load()) {
+		return 0
+	}
 	m.mu.Lock()
 	leases := make([]*Lease, 0, len(m.held))
 	for l := range m.held {
 		leases = append(leases, l)
 	}
 	m.mu.Unlock()
-	n := 0
+	n, calm := 0, now+m.cfg.TTL-m.cfg.Margin-m.cfg.CallTimeout
 	for _, l := range leases {
-		if l.State() == Unconfirmed {
+		state, deadline := l.standing()
+		if state == Unconfirmed {
 			n++
 		}
+		if state != Detached {
+			calm = min(calm, deadline.Sub(m.began))
+		}
 	}
+	m.calm.Store(int64(calm))
 	m.metrics.unconfirmed.Set(float64(n))
 	return n
 }

@@ -101,7 +101,7 @@ func TestCase46AKilledHolderFreesItsSlotWithinATTL(t *testing.T) {
 	t.Parallel()
 	s := startReal(t)
 	cfg := s.config()
-	cfg.TTL = 2 * time.Second
+	cfg.TTL, cfg.CallTimeout = 2*time.Second, 490*time.Millisecond
 	m := open(t, cfg)
 	c := startChild(t, "holder", s.url, cfg.Prefix)
 	if got := c.line(t); !strings.HasPrefix(got, "held ") {
@@ -129,7 +129,7 @@ func TestCase43AStoppedWorkerWakesUpSilent(t *testing.T) {
 	t.Parallel()
 	s := startReal(t)
 	cfg := s.config()
-	cfg.TTL, cfg.Owner = 2*time.Second, "taker.1"
+	cfg.TTL, cfg.CallTimeout, cfg.Owner = 2*time.Second, 490*time.Millisecond, "taker.1"
 	m := open(t, cfg)
 	c := startChild(t, "holder", s.url, cfg.Prefix)
 	var fence int64
@@ -240,7 +240,7 @@ func childHammer(url, prefix, path, period string) error {
 	if err != nil {
 		return err
 	}
-	m, err := lease.Open(context.Background(), lease.Config{URL: url, Prefix: prefix, Quarantine: -1})
+	m, err := lease.Open(context.Background(), lease.Config{URL: url, Prefix: prefix, TTL: 2 * time.Minute, CallTimeout: 20 * time.Second, Quarantine: -1})
 	if err != nil {
 		return err
 	}
@@ -315,7 +315,9 @@ func TestFourProcessesNeverExceedOneLimit(t *testing.T) {
 func TestGoroutinesOfOneProcessNeverExceedALimit(t *testing.T) {
 	eachServer(t, func(t *testing.T, s *server) {
 		c := &tally{words: make([]atomic.Int64, 8)}
-		m := open(t, s.config())
+		cfg := s.config()
+		cfg.TTL, cfg.CallTimeout = 2*time.Minute, 20*time.Second
+		m := open(t, cfg)
 		ctx, cancel := context.WithTimeout(context.Background(), 700*time.Millisecond)
 		defer cancel()
 		if err := hammer(ctx, m, "one", 64, c); err != nil {

@@ -6,10 +6,13 @@ import (
 	"flag"
 	"fmt"
 	"net"
+	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -33,7 +36,7 @@ var (
 // server, with equal pools, and prints medians: ratios of the same rounds
 // count, absolute figures are the machine's. It judges nothing.
 func TestPairsPerSecond(t *testing.T) {
-	addr := start(t)
+	addr, pid := start(t)
 	client := redis.NewClient(&redis.Options{Addr: addr, PoolSize: 64, Protocol: 2, MaxRetries: -1, ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = client.Close() })
 	m, err := lease.Open(context.Background(), lease.Config{URL: "redis://" + addr, Quarantine: -1})
@@ -43,11 +46,14 @@ func TestPairsPerSecond(t *testing.T) {
 	t.Cleanup(func() { _ = m.Close() })
 	all := contenders(m, client)
 	for _, n := range []int{1, 16, 64} {
-		rates, ratios := map[string][]float64{}, map[string][]float64{}
+		rates, ratios, ours, servers := map[string][]float64{}, map[string][]float64{}, map[string][]float64{}, map[string][]float64{}
 		for range *rounds {
 			base := 0.0
 			for _, c := range all {
-				rate := spread(t, n, c.pair)
+				cpu, serverCPU := usage(t), serverUsage(t, pid)
+				rate, pairs := spread(t, n, c.pair)
+				ours[c.name] = append(ours[c.name], (usage(t)-cpu).Seconds()*1e6/pairs)
+				servers[c.name] = append(servers[c.name], (serverUsage(t, pid)-serverCPU).Seconds()*1e6/pairs)
 				if base == 0 {
 					base = rate // the lease with three scopes
 				}
@@ -56,7 +62,8 @@ func TestPairsPerSecond(t *testing.T) {
 			}
 		}
 		for _, c := range all {
-			t.Logf("goroutines=%-3d %-20s %7.0f pairs/s   lease of 3 scopes / this = %.2f", n, c.name, median(rates[c.name]), median(ratios[c.name]))
+			t.Logf("goroutines=%-3d %-20s %7.0f pairs/s   lease of 3 scopes / this = %.2f   cpu us a pair: client %.0f, server %.0f",
+				n, c.name, median(rates[c.name]), median(ratios[c.name]), median(ours[c.name]), median(servers[c.name]))
 		}
 	}
 }
@@ -120,8 +127,9 @@ func locks(ctx context.Context, c *redislock.Client, worker, i, n int) error {
 	return nil
 }
 
-// spread runs f from n goroutines for the period and returns pairs a second.
-func spread(t *testing.T, n int, f pair) float64 {
+// spread runs f from n goroutines for the period and returns pairs a second and
+// pairs in all.
+func spread(t *testing.T, n int, f pair) (rate, pairs float64) {
 	t.Helper()
 	var count, next atomic.Int64
 	done := make(chan error, n)
@@ -143,10 +151,34 @@ func spread(t *testing.T, n int, f pair) float64 {
 			t.Fatal(err)
 		}
 	}
-	return float64(count.Load()) / time.Since(began).Seconds()
+	return float64(count.Load()) / time.Since(began).Seconds(), float64(count.Load())
 }
 
-func start(t *testing.T) (addr string) {
+// usage is the processor time of this process: unlike the rate it hardly
+// depends on what else the machine does.
+func usage(t *testing.T) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// serverUsage is that of the server, in steps of 10 ms.
+func serverUsage(t *testing.T, pid int) time.Duration {
+	t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := strings.Fields(string(stat))
+	user, _ := strconv.Atoi(fields[13])
+	system, _ := strconv.Atoi(fields[14])
+	return time.Duration(user+system) * 10 * time.Millisecond
+}
+
+func start(t *testing.T) (addr string, pid int) {
 	t.Helper()
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
@@ -170,9 +202,9 @@ func start(t *testing.T) (addr string) {
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		if strings.Contains(lines.Text(), "Ready to accept connections") {
-			return addr
+			return addr, cmd.Process.Pid
 		}
 	}
 	t.Fatal("redis-server did not start")
-	return ""
+	return "", 0
 }

@@ -2,12 +2,12 @@
 -- arrived yet. KEYS: nonce tombstone, record, n scopes, n lines.
 -- ARGV: id, nonce, tombstone ms, call ms, channel, n.
 local id, nonce, n = ARGV[1], ARGV[2], tonumber(ARGV[6])
-redis.call('SET', KEYS[1], '1', 'PX', ARGV[3])
-local rec = redis.call('HMGET', KEYS[2], 's', 'n', 'v')
+call('SET', KEYS[1], '1', 'PX', ARGV[3])
+local rec = call('HMGET', KEYS[2], 's', 'n', 'v')
 -- Only a slot that this call itself added: what it took over, or had to have,
 -- belongs to a command that runs.
 if rec[1] ~= 'A' or rec[2] ~= nonce or rec[3] ~= 'granted' then return { 'not_held' } end
-for i = 1, n do redis.call('ZREM', KEYS[2 + i], id) end
-redis.call('DEL', KEYS[2])
+for i = 1, n do call('ZREM', KEYS[2 + i], id) end
+call('DEL', KEYS[2])
 call_next(3 + n, 2 + 2 * n, tonumber(ARGV[4]), ARGV[5])
 return { 'released' }

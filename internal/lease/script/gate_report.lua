@@ -3,14 +3,14 @@
 --       threshold, first backoff ms, last backoff ms, limited ms, operation, probe (1|0).
 local kind, why, retry, oks = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local threshold, first, last = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
-local g = redis.call('HMGET', KEYS[1], 's', 'u', 'b', 'ok', 'fail', 'w')
+local g = call('HMGET', KEYS[1], 's', 'u', 'b', 'ok', 'fail', 'w')
 local state, untl, backoff = g[1] or 'open', tonumber(g[2] or '0'), tonumber(g[3] or '0')
 local ok, fail, started = tonumber(g[4] or '0'), tonumber(g[5] or '0'), tonumber(g[6] or '0')
-redis.call('SADD', KEYS[2], ARGV[10])
+call('SADD', KEYS[2], ARGV[10])
 
 local function set(...)
-  redis.call('HSET', KEYS[1], ...)
-  redis.call('PEXPIRE', KEYS[1], 3600000)
+  call('HSET', KEYS[1], ...)
+  call('PEXPIRE', KEYS[1], 3600000)
 end
 local function close(for_ms)
   set('s', 'closed', 'u', str(math.max(untl * (state == 'closed' and 1 or 0), now + for_ms)), 'why', why,
@@ -26,7 +26,7 @@ if state == 'closed' then return { 'closed' } end
 if state == 'probing' then
   if ARGV[11] ~= '1' then return { 'probing' } end
   if kind == 'ok' then
-    redis.call('HDEL', KEYS[1], 's', 'u', 'b', 'why', 'ok', 'fail', 'w')
+    call('HDEL', KEYS[1], 's', 'u', 'b', 'why', 'ok', 'fail', 'w')
     return { 'open' }
   end
   if kind == 'fail' then

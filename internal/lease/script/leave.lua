@@ -1,9 +1,9 @@
 -- Leaves every line. KEYS: parked-by-tenant, n lines. ARGV: id, call ms, channel.
-redis.call('ZREM', KEYS[1], ARGV[1])
+call('ZREM', KEYS[1], ARGV[1])
 for i = 2, #KEYS do
-  local mine = redis.call('HGET', KEYS[i], ARGV[1])
+  local mine = call('HGET', KEYS[i], ARGV[1])
   if mine then
-    redis.call('HDEL', KEYS[i], ARGV[1])
+    call('HDEL', KEYS[i], ARGV[1])
     local called = tonumber(string.match(mine, '(%S+)$'))
     if called > now then call_next(i, i, tonumber(ARGV[2]), ARGV[3]) end
   end

@@ -7,7 +7,7 @@ local ttl, keyttl = tonumber(ARGV[4]), ARGV[5]
 local maxhold, remain = tonumber(ARGV[6]), tonumber(ARGV[7])
 local strict, n = ARGV[8] == '1', tonumber(ARGV[9])
 
-local rec = redis.call('HMGET', KEYS[2], 's', 'f', 'g', 'x', 'mw', 'mb')
+local rec = call('HMGET', KEYS[2], 's', 'f', 'g', 'x', 'mw', 'mb')
 local mine = false
 if rec[1] == 'X' then return { 'revoked', rec[5] or '', rec[6] or '' } end
 if rec[1] then
@@ -20,17 +20,17 @@ end
 local x = now + remain
 if mine then x = tonumber(rec[4]) end
 if x <= now then
-  for i = 1, n do redis.call('ZREM', KEYS[2 + i], id) end
+  for i = 1, n do call('ZREM', KEYS[2 + i], id) end
   return { 'max_hold' }
 end
 local expires = str(math.min(now + ttl, x))
 
 local function place()
   for i = 1, n do
-    redis.call('ZADD', KEYS[2 + i], expires, id)
-    redis.call('PEXPIRE', KEYS[2 + i], keyttl)
+    call('ZADD', KEYS[2 + i], expires, id)
+    call('PEXPIRE', KEYS[2 + i], keyttl)
   end
-  redis.call('PEXPIRE', KEYS[2], keyttl)
+  call('PEXPIRE', KEYS[2], keyttl)
 end
 
 local missing = {}
@@ -47,13 +47,13 @@ for _, i in ipairs(missing) do
   if in_use(KEYS[2 + i]) >= tonumber(ARGV[9 + i]) then over = 'reattached_over' end
 end
 if strict and over == 'reattached_over' then
-  for i = 1, n do redis.call('ZREM', KEYS[2 + i], id) end
-  redis.call('DEL', KEYS[2])
+  for i = 1, n do call('ZREM', KEYS[2 + i], id) end
+  call('DEL', KEYS[2])
   return { 'expired' }
 end
-if redis.call('HEXISTS', KEYS[1], 'e') == 0 then redis.call('HSET', KEYS[1], 'e', str(now)) end
-local f = next_fence(KEYS[1], redis.call('HGET', KEYS[1], 'f'))
-redis.call('HSET', KEYS[2], 's', 'A', 'f', f, 'g', str(grant), 'o', owner, 'c', str(x - maxhold), 'x', str(x),
+if call('HEXISTS', KEYS[1], 'e') == 0 then call('HSET', KEYS[1], 'e', str(now)) end
+local f = next_fence(KEYS[1], call('HGET', KEYS[1], 'f'))
+call('HSET', KEYS[2], 's', 'A', 'f', f, 'g', str(grant), 'o', owner, 'c', str(x - maxhold), 'x', str(x),
   'v', over, unpack(ARGV, 10 + n))
 place()
 return { over, f, str(x - now), rec[5] or '', rec[6] or '' }

@@ -5,13 +5,13 @@ local live = false
 for i = 1, n do
   if alive(KEYS[1 + i], id) then live = true end
 end
-if redis.call('HGET', KEYS[1], 's') ~= 'A' or not live then return { 'not_found' } end
-redis.call('HSET', KEYS[1], 'mw', ARGV[2], 'mb', ARGV[3])
+if call('HGET', KEYS[1], 's') ~= 'A' or not live then return { 'not_found' } end
+call('HSET', KEYS[1], 'mw', ARGV[2], 'mb', ARGV[3])
 if ARGV[4] == '1' then
-  for i = 1, n do redis.call('ZREM', KEYS[1 + i], id) end
-  redis.call('HSET', KEYS[1], 's', 'X')
-  redis.call('PEXPIRE', KEYS[1], ARGV[5])
+  for i = 1, n do call('ZREM', KEYS[1 + i], id) end
+  call('HSET', KEYS[1], 's', 'X')
+  call('PEXPIRE', KEYS[1], ARGV[5])
   call_next(2 + n, 1 + 2 * n, tonumber(ARGV[6]), ARGV[7])
 end
-redis.call('PUBLISH', ARGV[7], 'revoked ' .. id)
+call('PUBLISH', ARGV[7], 'revoked ' .. id)
 return { 'ok' }
