@@ -42,7 +42,7 @@ func (r *run) beforeDial(ctx context.Context, try int) error {
 		return err
 	}
 	if try == 1 {
-		if e := r.mayStart(ctx); e != nil {
+		if e := r.mayStart(); e != nil {
 			r.refusal = e
 			return errStopped
 		}
@@ -53,7 +53,9 @@ func (r *run) beforeDial(ctx context.Context, try int) error {
 // dial starts the command and attends to it.
 func (r *run) dial(ctx context.Context) *ending {
 	start := r.w.now()
-	proc, err := r.w.sprites.Start(ctx, r.command())
+	starting, stop := r.untilHandOver(ctx)
+	proc, err := r.w.sprites.Start(starting, r.command())
+	stop()
 	r.measured(&r.timing.Wake, start)
 	if err != nil {
 		return r.notStarted(ctx, err)

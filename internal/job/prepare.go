@@ -24,6 +24,8 @@ const (
 // prepare plans and does what the plan says, until the session's Sprite is ready for a command or a terminal.
 func (r *run) prepare(ctx context.Context) *ending {
 	start := r.w.now()
+	ctx, stop := r.untilHandOver(ctx)
+	defer stop()
 	p := preparation{run: r, hold: session.Hold{Run: r.key.String(), Seq: r.chain.Record().Queued}, presence: plan.PresenceUnknown}
 	e := p.do(ctx)
 	r.timing.Plan += p.planning.Milliseconds()

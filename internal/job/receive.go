@@ -260,7 +260,10 @@ func (r *run) begin(ctx context.Context) *ending {
 
 // execute carries an exec from its claim to its ending.
 func (r *run) execute(ctx context.Context) *ending {
-	if e := r.mayStart(ctx); e != nil {
+	if e := r.mayStart(); e != nil {
+		return e
+	}
+	if e := r.marked(ctx); e != nil {
 		return e
 	}
 	if e := r.authorise(ctx); e != nil {
@@ -272,7 +275,7 @@ func (r *run) execute(ctx context.Context) *ending {
 	if e := r.admit(ctx, lease.KindExec); e != nil {
 		return e
 	}
-	if e := r.mayStart(ctx); e != nil {
+	if e := r.mayStart(); e != nil {
 		return e
 	}
 	if e := r.prepare(ctx); e != nil {
@@ -285,7 +288,7 @@ func (r *run) execute(ctx context.Context) *ending {
 func (r *run) redial(ctx context.Context) *ending {
 	r.hold(ctx)
 	r.restoreOutput(ctx)
-	if r.req.bodyless() {
+	if r.req.bodyless() || r.hearMark(ctx) {
 		return r.rejoin(ctx)
 	}
 	if e := r.loadLink(ctx); e != nil {
@@ -296,6 +299,7 @@ func (r *run) redial(ctx context.Context) *ending {
 
 // reattach is the taker's way on from started.
 func (r *run) reattach(ctx context.Context) *ending {
+	r.hearMark(ctx)
 	r.hold(ctx)
 	r.restoreOutput(ctx)
 	return r.rejoin(ctx)

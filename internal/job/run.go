@@ -111,14 +111,31 @@ func (r *run) journal(what string, err error) *ending {
 	return &ending{kind: kindAbandon, cause: fmt.Errorf("%s: %w", what, err)}
 }
 
+// untilHandOver is ctx, ended also when this worker must let go of its runs: for work that a successor repeats.
+func (r *run) untilHandOver(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{}) // closed when the watcher has ended
+	r.w.group.Go(func() {
+		defer close(done)
+		select {
+		case <-r.w.handOver:
+			cancel(errDraining)
+		case <-ctx.Done():
+		}
+	})
+	return ctx, func() {
+		cancel(nil)
+		<-done
+	}
+}
+
 // measured adds the time since start to a stage.
 func (r *run) measured(stage *int64, start time.Time) {
 	*stage += r.w.now().Sub(start).Milliseconds()
 }
 
-// mayStart checks what may forbid the start at any time: the deadline (case 57), a stop that was asked for here, and a
-// cancel's mark.
-func (r *run) mayStart(ctx context.Context) *ending {
+// mayStart checks what may forbid the start at any time: the deadline (case 57) and a stop that was asked for here.
+func (r *run) mayStart() *ending {
 	if !r.req.deadline.IsZero() && !r.w.now().Before(r.req.deadline) {
 		return expired("Its deadline passed before it could start.")
 	}
@@ -127,12 +144,13 @@ func (r *run) mayStart(ctx context.Context) *ending {
 		return canceled(s.by, s.why)
 	default:
 	}
-	if r.req.replay {
-		// An operator's replay is not stopped by the mark that stopped the first run.
-		return nil
-	}
-	rec := r.chain.Record()
-	mark, err := r.w.bus.CancelMark(ctx, r.key.Tenant, r.key.Job, r.req.conversation(), rec.QueuedAt)
+	return nil
+}
+
+// marked looks for a cancel's mark that was made before this worker began to listen for the run; later ones reach it
+// by its stops.
+func (r *run) marked(ctx context.Context) *ending {
+	mark, err := r.mark(ctx)
 	if err != nil {
 		return r.journal("read cancel mark", err)
 	}
@@ -140,4 +158,22 @@ func (r *run) mayStart(ctx context.Context) *ending {
 		return canceled(mark.By, mark.Why)
 	}
 	return nil
+}
+
+func (r *run) mark(ctx context.Context) (*bus.CancelMark, error) {
+	if r.req.replay {
+		return nil, nil // an operator's replay is not stopped by the mark that stopped the first run
+	}
+	return r.w.bus.CancelMark(ctx, r.key.Tenant, r.key.Job, r.req.conversation(), r.chain.Record().QueuedAt)
+}
+
+// hearMark hands a cancel that came while nobody owned the run to it, and reports whether there was one. A mark that
+// cannot be read now is heard when the watch catches up.
+func (r *run) hearMark(ctx context.Context) bool {
+	mark, err := r.mark(ctx)
+	if err != nil || mark == nil {
+		return false
+	}
+	r.ask(stopOf(*mark))
+	return true
 }

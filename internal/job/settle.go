@@ -12,8 +12,15 @@ import (
 // releaseWithin bounds the release before the result; what is not released by then is left to expiry.
 const releaseWithin = time.Second
 
+// settlePatience bounds how long an ending is tried to be stored while the broker is away. After it the request comes
+// again, and whoever takes it finds the journal as it is.
+const settlePatience = 10 * time.Minute
+
 // settle carries an ending out.
 func (r *run) settle(ctx context.Context, e *ending) {
+	// A worker that leaves must still say how it left the run; the broker bounds each call.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
+	defer cancel()
 	switch e.kind {
 	case kindResult:
 		r.finish(ctx, e)

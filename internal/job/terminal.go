@@ -14,7 +14,10 @@ const claimWindow = 15 * time.Second
 
 // openTerminal gives a page's gateway a slot and a Sprite that is awake. The gateway opens the PTY itself.
 func (r *run) openTerminal(ctx context.Context) *ending {
-	if e := r.mayStart(ctx); e != nil {
+	if e := r.mayStart(); e != nil {
+		return e
+	}
+	if e := r.marked(ctx); e != nil {
 		return e
 	}
 	if e := r.authorise(ctx); e != nil {
