@@ -29,18 +29,23 @@ var _ events = (*bus.Reader)(nil)
 
 // follow shows events until they end.
 func (s *show) follow(ctx context.Context, source events) error {
+	return followWith(ctx, source, s.event)
+}
+
+// followWith gives each event to take until they end, or take fails.
+func followWith(ctx context.Context, source events, take func(bus.Event) error) error {
 	for {
 		ev, err := source.Next(ctx)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
-			if cause := context.Cause(ctx); errors.Is(cause, errLeft) {
+			if errors.Is(context.Cause(ctx), errLeft) {
 				return errLeft
 			}
 			return err
 		}
-		if err := s.event(ev); err != nil {
+		if err := take(ev); err != nil {
 			return err
 		}
 	}

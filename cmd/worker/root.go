@@ -27,6 +27,8 @@ var commands = []struct {
 	{groupRun, newEmulatorCmd},
 
 	{groupUse, newExecCmd},
+	{groupUse, newJobsCmd},
+	{groupUse, newFilesCmd},
 	{groupUse, newGrantCmd},
 
 	{groupOperate, newStatusCmd},
