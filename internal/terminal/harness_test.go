@@ -34,6 +34,8 @@ type bench struct {
 
 var serial atomic.Int64
 
+var refusedEdit = &terminal.Refused{Reason: "no_edit_access"}
+
 // setup starts a gateway in a world of its own.
 func setup(t *testing.T, change ...func(*terminal.Config)) *bench {
 	return setupIn(t, newWorld(), change...)

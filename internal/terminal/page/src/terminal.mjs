@@ -42,7 +42,7 @@ function clip(data) {
 export function mount(el, options) {
   const dark = matchMedia('(prefers-color-scheme: dark)');
   const term = new Terminal({
-    allowProposedApi: true, cursorBlink: true, scrollback: 5000, fontSize: 14, theme: dark.matches ? DARK : LIGHT,
+    allowProposedApi: true, cursorBlink: true, scrollback: 5000, fontSize: 14, lineHeight: 1.2, theme: dark.matches ? DARK : LIGHT,
     fontFamily: 'ui-monospace, "Cascadia Mono", "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace',
     screenReaderMode: options.screenReader ?? false, minimumContrastRatio: 4.5,
   });

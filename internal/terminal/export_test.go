@@ -1,0 +1,4 @@
+package terminal
+
+// Align is align, for its property.
+var Align = align
