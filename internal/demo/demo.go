@@ -30,7 +30,7 @@ type Config struct {
 	Emulator func(*emulator.Config)
 }
 
-// ErrStep: a step did not hold.
+// ErrStep says that a step did not hold.
 var ErrStep = errors.New("a step of the demo did not hold")
 
 // step is one thing that must hold.

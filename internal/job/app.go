@@ -27,8 +27,6 @@ type AppConfig struct {
 	Registry *prometheus.Registry
 	// Tracing makes the spans. Defaults to none.
 	Tracing *telemetry.Tracing
-	// Lookup reads OTEL_ variables. Defaults to none.
-	Lookup func(string) (string, bool)
 	// Build names the binary. Defaults to the running one's.
 	Build *telemetry.Build
 	// Broker connects in process. Defaults to the settings' address.
@@ -129,6 +127,9 @@ func (a *App) build(opt AppConfig) error {
 	}
 	a.links = store
 	deps := Deps{Bus: a.bus, Leases: a.leases, Links: store, Keys: a.bus.Links()}
+	if opt.Tracing != nil && opt.Tracing.On() {
+		deps.Tracer = opt.Tracing
+	}
 	if err := a.secrets(&deps, opt); err != nil {
 		return err
 	}

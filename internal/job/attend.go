@@ -22,6 +22,9 @@ func (r *run) attend(ctx context.Context, proc *sprites.Process) *ending {
 	start := r.w.now()
 	e := r.watch(ctx, proc)
 	r.measured(&r.timing.Run, start)
+	if r.w.now().Sub(start) > rejoinMost {
+		r.fruitless = 0 // the connection held; a loss of it is a new one
+	}
 	return e
 }
 
@@ -33,7 +36,7 @@ type pumped struct {
 
 // pump moves output from the process to the journal until the process ends. It is the only user of r.out.
 func (r *run) pump(ctx context.Context, proc *sprites.Process, over chan<- struct{}) pumped {
-	said := false
+	said, first := false, true
 	for {
 		chunk, err := proc.Next(ctx)
 		if errors.Is(err, io.EOF) {
@@ -49,6 +52,12 @@ func (r *run) pump(ctx context.Context, proc *sprites.Process, over chan<- struc
 		tooMuch, err := r.out.add(ctx, stream, chunk.Data)
 		if err != nil {
 			return pumped{over: said, err: err}
+		}
+		if first {
+			first = false
+			if err := r.w.at(ctx, StepStreaming, r.key); err != nil {
+				return pumped{over: said, err: fmt.Errorf("%s: %w", StepStreaming, err)}
+			}
 		}
 		if tooMuch && !said {
 			said = true
@@ -76,6 +85,9 @@ func (r *run) watch(ctx context.Context, proc *sprites.Process) *ending {
 		r.closeProcess(proc)
 		return <-done
 	}
+	if r.chain.Record().Stop != nil {
+		return r.stop(ctx, proc, done, finish, nil)
+	}
 	limit := r.w.timer(r.chain.Record().LimitAt)
 	defer limit.Stop()
 	beat := r.w.timer(r.w.now().Add(heartbeatEvery))
@@ -91,15 +103,15 @@ func (r *run) watch(ctx context.Context, proc *sprites.Process) *ending {
 			r.closeProcess(proc)
 			return r.ended(ctx, proc, p)
 		case <-limit.C():
-			return r.stop(ctx, proc, done, finish, stopAsk{reason: plan.StopTimeout})
+			return r.stop(ctx, proc, done, finish, &stopAsk{reason: plan.StopTimeout})
 		case s := <-r.stops:
-			return r.stop(ctx, proc, done, finish, s)
+			return r.stop(ctx, proc, done, finish, &s)
 		case <-overC:
-			return r.stop(ctx, proc, done, finish, stopAsk{reason: plan.StopOutputLimit})
+			return r.stop(ctx, proc, done, finish, &stopAsk{reason: plan.StopOutputLimit})
 		case <-revoked:
 			revoked = nil
 			if s, ok := leaseStop(context.Cause(r.lease.Context())); ok {
-				return r.stop(ctx, proc, done, finish, s)
+				return r.stop(ctx, proc, done, finish, &s)
 			}
 		case <-r.chain.Fenced():
 			finish()
@@ -131,6 +143,8 @@ func leaseStop(cause error) (stopAsk, bool) {
 		return stopAsk{reason: plan.StopRevoked, by: gone.By, why: gone.Why}, true
 	case lease.MaxHold:
 		return stopAsk{reason: plan.StopRevoked, by: "wakebus", why: "the lease was held for its maximum time"}, true
+	case lease.Transferred, lease.Expired:
+		// Another owner has the run, which the journal says as well; and a lost lease kills nothing.
 	}
 	return stopAsk{}, false
 }
@@ -139,7 +153,8 @@ func leaseStop(cause error) (stopAsk, bool) {
 func (r *run) beat(ctx context.Context) *ending {
 	so, se := r.chain.Offsets()
 	running := r.w.now().Sub(r.chain.Record().StartedAt)
-	err := r.chain.Heartbeat(ctx, bus.HeartbeatBody{RunningMs: running.Milliseconds(), StdoutBytes: so, StderrBytes: se})
+	err := r.chain.Heartbeat(ctx, bus.HeartbeatBody{RunningMs: running.Milliseconds(), StdoutBytes: so, StderrBytes: se},
+		func(rec *bus.Record) { rec.Crashes = 0 }) // half a minute of watching is progress
 	if isFenced(err) {
 		return fenced()
 	}
@@ -163,10 +178,11 @@ func (r *run) ended(ctx context.Context, proc *sprites.Process, p pumped) *endin
 			return failed(plan.ReasonExecutionFailed, bus.ClassExecutionFailed, "The sandbox's home folder cannot be written.", p.err)
 		}
 		r.log.Info().Err(p.err).Msg("connection ended without an exit frame")
-		return r.rejoin(ctx)
+		return rejoin(p.err)
 	}
-	if e := r.step(ctx, StepExited); e != nil {
-		return e
+	r.exit = &exit
+	if err := r.w.at(ctx, StepExited, r.key); err != nil {
+		r.log.Error().Err(err).Msg("step failed; the command has ended all the same")
 	}
 	return r.exited(ctx, exit)
 }
@@ -183,32 +199,49 @@ func (r *run) exited(ctx context.Context, exit sprites.Exit) *ending {
 	}}
 }
 
-// stop announces that the command will be stopped, stops it, and makes the reason its outcome whatever code follows.
-func (r *run) stop(ctx context.Context, proc *sprites.Process, done <-chan pumped, finish func() pumped, s stopAsk) *ending {
-	err := r.announce(ctx, s)
-	if e := r.journal("announce stop", err); e != nil {
-		finish()
-		return e
+// stop announces that the command will be stopped, unless an earlier owner did, stops it, and makes the reason its
+// outcome whatever code follows.
+func (r *run) stop(ctx context.Context, proc *sprites.Process, done <-chan pumped, finish func() pumped, s *stopAsk) *ending {
+	if s != nil {
+		if e := r.journal("announce stop", r.announce(ctx, *s)); e != nil {
+			finish()
+			return e
+		}
 	}
 	if e := r.step(ctx, StepStopping); e != nil {
 		finish()
 		return e
 	}
 	stopped := r.kill(ctx, proc.Session())
-	if stopped == stoppedConfirmed {
-		// What it still wrote, and its exit frame, are on their way; they are waited for, but not for long.
-		drain := r.w.timer(r.w.now().Add(stopDrain))
-		select {
-		case <-done:
-			r.closeProcess(proc)
-		case <-drain.C():
-			finish()
-		}
-		drain.Stop()
-	} else {
+	if isFenced(r.chain.Fence()) {
 		finish()
+		return fenced()
+	}
+	if !r.drained(proc, done, finish, stopped == stoppedConfirmed) {
+		if e := r.sayGap(ctx, nil); e != nil {
+			return e
+		}
 	}
 	return r.stoppedEnding(ctx, stopped)
+}
+
+// drained waits for what a stopped command still wrote and for the end of its output, but not for long. It is false when
+// some of it may be missing.
+func (r *run) drained(proc *sprites.Process, done <-chan pumped, finish func() pumped, wait bool) bool {
+	if !wait {
+		finish()
+		return false
+	}
+	drain := r.w.timer(r.w.now().Add(stopDrain))
+	defer drain.Stop()
+	select {
+	case p := <-done:
+		r.closeProcess(proc)
+		return p.err == nil
+	case <-drain.C():
+		finish()
+		return false
+	}
 }
 
 const (
@@ -225,13 +258,21 @@ func (r *run) announce(ctx context.Context, s stopAsk) error {
 	return r.chain.Stopping(ctx, bus.StoppingBody{Reason: s.reason, By: s.by}, func(rec *bus.Record) {
 		rec.Stop = &bus.Stop{Reason: s.reason, By: s.by, Why: s.why, At: now}
 		rec.Timing = r.timing
+		rec.Crashes = 0
 	})
 }
 
-// kill stops the command's process group: TERM, grace, KILL. Only who announced it may call it. A session that the API
+// kill stops the command's process group: TERM, grace, KILL. Only who announced it may call it, and only while the
+// announcement is its own: a worker that was frozen after it asks the journal first. A session that the API
 // does not know, or does not know any more, is asked for by the guard's file.
 func (r *run) kill(ctx context.Context, s sprites.Session) string {
 	sandbox := r.chain.Record().Sandbox
+	if r.chain.StateAge() >= r.w.bus.AckWait()/2 {
+		if err := r.chain.Heartbeat(ctx, bus.HeartbeatBody{}); err != nil {
+			r.log.Warn().Err(err).Msg("not stopped: the run may have another owner")
+			return stoppedUnconfirmed
+		}
+	}
 	if s.ID != "" {
 		killed, err := r.w.sprites.Stop(ctx, sandbox, s, stopGrace)
 		if err != nil {

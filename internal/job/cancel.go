@@ -12,6 +12,15 @@ import (
 // parkedPatience bounds the ending of parked runs after one cancel.
 const parkedPatience = 10 * time.Second
 
+// stopOf is the wish that a cancel's mark stands for.
+func stopOf(m bus.CancelMark) stopAsk {
+	stop := stopAsk{reason: plan.StopCancel, by: m.By, why: m.Why}
+	if m.Why == whySessionEnded {
+		stop.reason = plan.StopSessionEnded
+	}
+	return stop
+}
+
 // hearCancel reacts to a cancel's mark: at once where the run is here, else, for a run that nobody owns, by ending it.
 // Queued requests find the mark when they are taken. It must not block, so the second part gets a goroutine of its own.
 func (w *Worker) hearCancel(m bus.CancelMark) {
@@ -41,15 +50,6 @@ func (w *Worker) hearCancel(m bus.CancelMark) {
 			w.log.Warn().Err(err).Msg("parked runs not canceled; they find the mark when they wake")
 		}
 	})
-}
-
-// stopOf is the stop that a mark asks for.
-func stopOf(m bus.CancelMark) stopAsk {
-	stop := stopAsk{reason: plan.StopCancel, by: m.By, why: m.Why}
-	if m.Why == whySessionEnded {
-		stop.reason = plan.StopSessionEnded
-	}
-	return stop
 }
 
 // cancelParked ends what waits: the named job's latest run, or each of the conversation's.

@@ -21,7 +21,7 @@ func (r *run) command() sprites.Command {
 		Sprite: r.chain.Record().Sandbox, Tenant: r.key.Tenant, Guard: guardName(r.key), Job: r.key.Job,
 		Argv: q.Argv, Shell: q.Shell, HasBash: r.bash, Cwd: q.Cwd, Env: q.Env, Stdin: q.Stdin,
 		Limit: r.timeout(), BeforeDial: r.beforeDial,
-		Contested: !r.chain.Record().Phase.Before(plan.PhaseDialing),
+		Contested: r.contested,
 	}
 }
 
@@ -41,12 +41,14 @@ func (r *run) beforeDial(ctx context.Context, try int) error {
 	if err := r.w.at(ctx, StepDialing, r.key); err != nil {
 		return err
 	}
-	if try == 1 {
+	if try == 1 && r.chain.Record().Phase.Before(plan.PhaseDialing) {
+		// Later it may run already; then it is stopped, not said not to have started.
 		if e := r.mayStart(); e != nil {
 			r.refusal = e
 			return errStopped
 		}
 	}
+	r.contested = r.contested || try > 1
 	return r.chain.Dialing(ctx, bus.DialingBody{Try: try, Fresh: r.chain.Record().Fresh})
 }
 
@@ -80,6 +82,7 @@ func (r *run) opened(ctx context.Context, proc *sprites.Process) *ending {
 		rec.Session, rec.Created = s.ID, s.Created
 		rec.StartedAt, rec.LimitAt = now, now.Add(r.timeout())
 		rec.Timing = r.timing
+		rec.Crashes = 0
 	})
 	if e := r.journal("journal started", err); e != nil {
 		return e
@@ -106,23 +109,49 @@ func (r *run) notStarted(ctx context.Context, err error) *ending {
 	case isFenced(err):
 		return fenced()
 	case errors.As(err, &taken):
-		return r.rejoin(ctx)
+		return rejoin(nil)
 	case r.chain.Record().Phase.Before(plan.PhaseDialing):
 		return r.provisionFailed(ctx, "dial", err)
 	case errors.Is(err, sprites.ErrGuardUnwritable):
 		return failed(plan.ReasonExecutionFailed, bus.ClassExecutionFailed, "The sandbox's home folder cannot be written.", err)
-	}
-	switch class := sprites.ClassOf(err); class {
-	case sprites.ClassUnauthorized, sprites.ClassInvalid, sprites.ClassRateLimited, sprites.ClassConcurrentLimit:
-		// A handshake that was refused with a status started nothing; the guard says so as well.
-		return r.provisionFailed(ctx, "dial", err)
-	case sprites.ClassCanceled:
+	case sprites.ClassOf(err) == sprites.ClassCanceled:
+		r.contested = true
 		return r.interrupted(ctx, err)
-	case sprites.ClassNotFound:
-		return r.rejoin(ctx)
-	case sprites.ClassConflict, sprites.ClassUnavailable, sprites.ClassTimeout, sprites.ClassTransport, "":
-		// It may have started: the 101 can have been lost on its way. The guard's file knows.
-		return r.rejoin(ctx)
+	case refused(err) && !r.contested:
+		// A handshake that was refused with a status started nothing.
+		return r.provisionFailed(ctx, "dial", err)
 	}
-	return r.rejoin(ctx)
+	// It may have started: the 101 can have been lost on its way, or an earlier dial's. The guard's file knows.
+	r.contested, r.dialErr = true, err
+	return rejoin(err)
+}
+
+// refused reports that the provider answered the handshake, and said no.
+func refused(err error) bool {
+	switch sprites.ClassOf(err) {
+	case sprites.ClassUnauthorized, sprites.ClassInvalid, sprites.ClassRateLimited, sprites.ClassConcurrentLimit:
+		return true
+	case sprites.ClassNotFound, sprites.ClassCanceled, sprites.ClassConflict, sprites.ClassUnavailable, sprites.ClassTimeout,
+		sprites.ClassTransport, "":
+		return false
+	}
+	return false
+}
+
+// neverStarted goes on with a command of which the guard says that no dial has started it.
+func (r *run) neverStarted(ctx context.Context) *ending {
+	if !r.chain.Record().Phase.Before(plan.PhaseStarted) {
+		return lost("Its guard's file is gone: the sandbox was restored or made anew.", nil)
+	}
+	if r.req.bodyless() {
+		return failed(plan.ReasonError, bus.ClassExecutionFailed, "Its request was lost before it could start.", errNoBody)
+	}
+	if e := r.mayStart(); e != nil {
+		return e
+	}
+	if err := r.dialErr; err != nil && (r.redials >= maxRedials || refused(err)) {
+		return r.provisionFailed(ctx, "dial", err)
+	}
+	r.redials++
+	return r.dial(ctx)
 }

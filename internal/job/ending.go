@@ -37,6 +37,8 @@ const (
 	kindFenced
 	// kindHandOver: this worker leaves; a peer goes on at once.
 	kindHandOver
+	// kindRejoin: the command may run without us; find out what became of it.
+	kindRejoin
 	// kindAbandon: nothing may be said now (the broker is away); the message comes again by itself.
 	kindAbandon
 )
@@ -50,6 +52,8 @@ type parking struct {
 }
 
 func fenced() *ending { return &ending{kind: kindFenced} }
+
+func rejoin(cause error) *ending { return &ending{kind: kindRejoin, cause: cause} }
 
 // denied ends a run that policy, authorisation or a limit refused. Nothing ran.
 func denied(reason plan.Reason, message string) *ending {

@@ -69,8 +69,10 @@ func (o *output) add(ctx context.Context, stream int, data []byte) (over bool, e
 		}
 		o.delivered[stream] += int64(len(live))
 	}
-	if !o.kill {
-		o.trimmed.add(stream, data[len(live):])
+	if rest := data[len(live):]; o.kill {
+		o.trimmed.dropped[stream] += int64(len(rest))
+	} else {
+		o.trimmed.add(stream, rest)
 	}
 	return o.produced[stdout]+o.produced[stderr] > o.hard || o.kill && o.truncated, nil
 }

@@ -165,15 +165,7 @@ func (p *preparation) create(ctx context.Context, snap session.Snapshot, decided
 	if err != nil {
 		return false, p.provisionFailed(ctx, "look up", err)
 	}
-	switch {
-	case decided.Why == plan.WhyFreshStart:
-		snap, err = p.w.links.Revive(ctx, snap, p.hold, name)
-	case decided.Why == plan.WhyGone:
-		p.recreated = true
-		snap, err = p.w.links.Recreate(ctx, snap, p.hold, name)
-	default:
-		snap, err = p.w.links.BeginCreate(ctx, snap, p.hold, name, p.freshStart())
-	}
+	snap, err = p.begin(ctx, snap, decided.Why, name)
 	if errors.Is(err, session.ErrConflict) {
 		return true, nil
 	}
@@ -181,6 +173,18 @@ func (p *preparation) create(ctx context.Context, snap session.Snapshot, decided
 		return false, p.linkEnding("begin", err)
 	}
 	return p.make(ctx, snap)
+}
+
+// begin takes the link to creating, from wherever the plan's why found it.
+func (p *preparation) begin(ctx context.Context, snap session.Snapshot, why plan.Why, name string) (session.Snapshot, error) {
+	if why == plan.WhyFreshStart {
+		return p.w.links.Revive(ctx, snap, p.hold, name)
+	}
+	if why == plan.WhyGone {
+		p.recreated = true
+		return p.w.links.Recreate(ctx, snap, p.hold, name)
+	}
+	return p.w.links.BeginCreate(ctx, snap, p.hold, name, p.freshStart())
 }
 
 // name is the Sprite's: the link's while it has one, one made with an earlier secret where that exists, else a new one.
@@ -357,7 +361,7 @@ func (r *run) provisionFailed(ctx context.Context, what string, err error) *endi
 	delay := rule.delay(len(rec.Failures)+1, retryAfter(err), r.w.random())
 	patient := rule.patient && now.Add(delay).Sub(since) <= r.w.cfg.CreatePatience
 	if patient || !rule.patient && burned < rule.attempts {
-		e := park(rule.wait, "", now.Add(delay), string(failure.Class)+" while trying to "+what)
+		e := park(rule.wait, "", now.Add(delay), failure.Class+" while trying to "+what)
 		e.cause = err
 		e.mutate = func(rec *bus.Record) { rec.Fail(failure, since) }
 		return e

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/wakebus/wakebus/internal/bus"
 	"github.com/wakebus/wakebus/internal/lease"
@@ -62,6 +63,11 @@ func (w *Worker) receive(ctx context.Context, d *bus.Delivery) {
 // twice. The run's own message carries it, so this one can go.
 func (w *Worker) again(ctx context.Context, live *run, q *request, d *bus.Delivery, log logger) {
 	if live.chain.Record().Queued == d.Queued {
+		if d.Delivered > 1 {
+			// It may be the very message that carries the run, let go of a moment ago.
+			w.nak(d, w.bus.AckWait(), log)
+			return
+		}
 		w.ack(ctx, d, log)
 		return
 	}
@@ -111,9 +117,6 @@ func (w *Worker) own(ctx context.Context, r *run, d *bus.Delivery) (func(context
 		case err == nil:
 			r.setChain(chain)
 			r.timing.Queued = w.now().Sub(d.QueuedAt).Milliseconds()
-			if err := w.at(ctx, StepAfterClaim, r.key); err != nil {
-				return func(context.Context) *ending { return r.broken(err) }, nil
-			}
 			return r.begin, nil
 		case !errors.As(err, &conflict):
 			return nil, fmt.Errorf("claim: %w", err)
@@ -227,6 +230,7 @@ func (w *Worker) takeOver(ctx context.Context, r *run, last *bus.Event, rec bus.
 
 // drive takes the run to its ending and carries that out. Whatever happens, the lease does not stay behind.
 func (r *run) drive(ctx context.Context, next func(context.Context) *ending) {
+	defer r.chain.Close() // whatever was not said by now must not be said later
 	defer func() {
 		if p := recover(); p != nil {
 			r.w.met.panics.Inc()
@@ -237,13 +241,16 @@ func (r *run) drive(ctx context.Context, next func(context.Context) *ending) {
 	}()
 	e := r.invalid
 	if e == nil || !r.chain.Record().Phase.Before(plan.PhasePlanned) {
-		e = r.guarded(func() *ending { return next(ctx) })
+		e = r.carry(ctx, next)
 	}
 	r.settle(ctx, e)
 }
 
 // begin runs a request that has not been dialled yet, by its kind.
 func (r *run) begin(ctx context.Context) *ending {
+	if e := r.step(ctx, StepAfterClaim); e != nil {
+		return e
+	}
 	if r.req.bodyless() {
 		return failed(plan.ReasonError, bus.ClassExecutionFailed, "Its request was lost before it could start.", errNoBody)
 	}
@@ -266,13 +273,13 @@ func (r *run) execute(ctx context.Context) *ending {
 	if e := r.marked(ctx); e != nil {
 		return e
 	}
-	if e := r.authorise(ctx); e != nil {
+	if e := r.within(ctx, "authorise", r.authorise); e != nil {
 		return e
 	}
 	if e := r.policy(); e != nil {
 		return e
 	}
-	if e := r.admit(ctx, lease.KindExec); e != nil {
+	if e := r.within(ctx, "lease", func(ctx context.Context) *ending { return r.admit(ctx, lease.KindExec) }); e != nil {
 		return e
 	}
 	if e := r.mayStart(); e != nil {
@@ -281,15 +288,28 @@ func (r *run) execute(ctx context.Context) *ending {
 	if e := r.prepare(ctx); e != nil {
 		return e
 	}
+	if left := r.req.deadline.Sub(r.w.now()); !r.req.deadline.IsZero() && left < wakeMost {
+		// A dial wakes the Sprite and starts the command in one; the deadline must be looked at between the two.
+		if e := r.wake(ctx); e != nil {
+			return e
+		}
+	}
 	return r.dial(ctx)
 }
 
+// wakeMost is how long a cold wake may take (Sprites API reference, cold start); a deadline nearer than that may pass
+// meanwhile.
+const wakeMost = time.Minute
+
 // redial is the taker's way on from dialing: the guard keeps a second dial from running the command twice.
 func (r *run) redial(ctx context.Context) *ending {
+	r.contested = true
 	r.hold(ctx)
 	r.restoreOutput(ctx)
-	if r.req.bodyless() || r.hearMark(ctx) {
-		return r.rejoin(ctx)
+	r.hearMark(ctx)
+	if r.req.bodyless() || len(r.stops) > 0 || r.tooLate() {
+		// It must not be started now; but it may run.
+		return rejoin(nil)
 	}
 	if e := r.loadLink(ctx); e != nil {
 		return e
@@ -299,36 +319,32 @@ func (r *run) redial(ctx context.Context) *ending {
 
 // reattach is the taker's way on from started.
 func (r *run) reattach(ctx context.Context) *ending {
-	r.hearMark(ctx)
 	r.hold(ctx)
 	r.restoreOutput(ctx)
-	return r.rejoin(ctx)
+	r.hearMark(ctx)
+	return rejoin(nil)
 }
 
 // finishStop is the taker's way on from stopping: stop again, the outcome is the announced reason.
 func (r *run) finishStop(ctx context.Context) *ending {
 	r.hold(ctx)
 	r.restoreOutput(ctx)
-	return r.rejoin(ctx)
+	return r.stopAgain(ctx)
 }
 
 // crashLoop ends a run whose owners died one after another without progress.
 func (r *run) crashLoop(ctx context.Context, outcome plan.Outcome) *ending {
-	rec := r.chain.Record()
 	switch outcome {
 	case plan.OutcomeFailed:
 		return failed(plan.ReasonCrashLoop, bus.ClassCrashLoop, "", errCrashLoop)
 	case plan.OutcomeLost:
-		e := r.stopBlind(ctx, errCrashLoop)
-		e.letter = bus.ClassCrashLoop
-		e.result.Reason = plan.ReasonCrashLoop
+		e := r.giveUp(ctx, errCrashLoop)
+		if e.kind == kindResult {
+			e.letter, e.result.Class, e.result.Reason = bus.ClassCrashLoop, string(bus.ClassCrashLoop), plan.ReasonCrashLoop
+		}
 		return e
 	case plan.OutcomeExited, plan.OutcomeTimedOut, plan.OutcomeOutputLimit, plan.OutcomeCanceled, plan.OutcomeDenied,
 		plan.OutcomeExpired, plan.OutcomeOpened, plan.OutcomeEnded:
 	}
-	e := &ending{keepLease: true, result: bus.ResultBody{Outcome: outcome, Stopped: stoppedUnconfirmed}}
-	if rec.Stop != nil {
-		e.result.By, e.result.Message = rec.Stop.By, rec.Stop.Why
-	}
-	return e
+	return r.stopAgain(ctx)
 }

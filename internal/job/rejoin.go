@@ -11,11 +11,10 @@ import (
 )
 
 const (
-	// maxRejoins bounds how often one owner goes back to a command whose connection ended. A connection that cannot be
-	// kept twenty times will not be.
-	maxRejoins = 20
-	// maxRedials bounds how often a command that provably never started is dialled again by one owner.
+	// maxRedials bounds how often a command that provably never started is dialled again at once by one owner.
 	maxRedials = 2
+	// maxFaults bounds how often one owner goes back to a command after unexpected errors of its own.
+	maxFaults = 3
 	// rejoinFirst and rejoinMost space the tries while the sandbox cannot be asked.
 	rejoinFirst = 200 * time.Millisecond
 	rejoinMost  = 5 * time.Second
@@ -25,25 +24,39 @@ const (
 	outlastMost = 30 * time.Second
 )
 
-// rejoin brings a command that may have run to its one result: attach where it still runs, else what the guard wrote,
-// else lost. Not being able to ask is no answer (case 26): it is asked again until the command must be over.
-func (r *run) rejoin(ctx context.Context) *ending {
-	pause := rejoinFirst
-	for {
-		r.rejoins++
-		if r.rejoins > maxRejoins || r.overdue() {
-			return r.stopBlind(ctx, errors.New("the command could not be reached again"))
-		}
-		e, err := r.rejoinOnce(ctx)
-		if err == nil {
-			return e
-		}
-		r.log.Info().Err(err).Msg("could not ask the sandbox about the command")
-		if e := r.pause(ctx, pause); e != nil {
-			return e
-		}
-		pause = min(pause*2, rejoinMost)
+var (
+	errUnreachable = errors.New("the command could not be reached again before its limit had long passed")
+	errFaults      = errors.New("the worker met unexpected errors again and again while the command may have been running")
+)
+
+// rejoin brings a command that may have run nearer to its one result: attach where it still runs, else what the guard
+// wrote, else lost. Not being able to ask is no answer (case 26): it is asked again until the command must be over.
+func (r *run) rejoin(ctx context.Context, cause error) *ending {
+	switch {
+	case r.exit != nil:
+		return r.exited(ctx, *r.exit)
+	case r.chain.Record().Stop != nil:
+		return r.stopAgain(ctx)
+	case r.faults > maxFaults:
+		return r.giveUp(ctx, errors.Join(errFaults, cause))
+	case r.overdue():
+		return r.stopUnseen(ctx, stopAsk{reason: plan.StopTimeout, by: "wakebus", why: errUnreachable.Error()})
 	}
+	if r.fruitless > 0 {
+		if e := r.pause(ctx, min(rejoinFirst<<min(r.fruitless-1, 10), rejoinMost)); e != nil {
+			return e
+		}
+	}
+	r.fruitless++
+	e, err := r.rejoinOnce(ctx)
+	if err == nil {
+		return e
+	}
+	if sprites.ClassOf(err) == sprites.ClassCanceled {
+		return r.interrupted(ctx, err)
+	}
+	r.log.Info().Err(err).Int("tries", r.fruitless).Msg("could not ask the sandbox about the command")
+	return rejoin(err)
 }
 
 // overdue reports that the command must have ended by itself: the guard kills it 10 s after its limit.
@@ -62,6 +75,8 @@ func (r *run) pause(ctx context.Context, d time.Duration) *ending {
 	select {
 	case <-t.C():
 		return nil
+	case s := <-r.stops:
+		return r.stopUnseen(ctx, s)
 	case <-r.chain.Fenced():
 		return fenced()
 	case <-r.w.handOver:
@@ -71,14 +86,14 @@ func (r *run) pause(ctx context.Context, d time.Duration) *ending {
 	}
 }
 
-// rejoinOnce asks once. An error means that it is not known yet.
-func (r *run) rejoinOnce(ctx context.Context) (*ending, error) {
+// attachRequest asks for the command's output from where the journal ends.
+func (r *run) attachRequest(ctx context.Context) (sprites.AttachRequest, *ending) {
 	if err := r.chain.Flush(ctx); err != nil {
-		return r.journal("flush output", err), nil
+		return sprites.AttachRequest{}, r.journal("flush output", err)
 	}
 	end, so, se, err := r.w.bus.OutputTail(ctx, r.key, sprites.TailMax)
 	if err != nil {
-		return r.journal("read output tail", err), nil
+		return sprites.AttachRequest{}, r.journal("read output tail", err)
 	}
 	rec := r.chain.Record()
 	req := sprites.AttachRequest{
@@ -89,10 +104,18 @@ func (r *run) rejoinOnce(ctx context.Context) (*ending, error) {
 		// Its first dial was lost before its input was known to be in.
 		req.Stdin = r.req.exec.Stdin
 	}
-	if rec.Stop != nil {
-		return r.stopAgain(ctx), nil
+	return req, nil
+}
+
+// rejoinOnce asks once. An error means that it is not known yet.
+func (r *run) rejoinOnce(ctx context.Context) (*ending, error) {
+	req, e := r.attachRequest(ctx)
+	if e != nil {
+		return e, nil
 	}
-	found, err := r.w.sprites.Rejoin(ctx, req, outlastMost)
+	asking, stop := r.untilHandOver(ctx)
+	found, err := r.w.sprites.Rejoin(asking, req, outlastMost)
+	stop()
 	if err != nil {
 		return nil, err
 	}
@@ -116,11 +139,7 @@ func (r *run) rejoined(ctx context.Context, found sprites.Rejoined) *ending {
 		return &ending{result: bus.ResultBody{Outcome: plan.OutcomeTimedOut, LimitMs: r.timeout().Milliseconds(), Stopped: stoppedConfirmed,
 			Message: "Nobody watched it at its limit; the guard in the sandbox stopped it."}}
 	case sprites.FateNever:
-		if r.chain.Record().Phase.Before(plan.PhaseStarted) && r.redials < maxRedials && !r.req.bodyless() {
-			r.redials++
-			return r.dial(ctx)
-		}
-		return lost("Its guard's file is gone: the sandbox was restored or made anew.", nil)
+		return r.neverStarted(ctx)
 	case sprites.FateLost:
 		return lost("The connection ended, and neither its session nor the sandbox can say how the command ended.", nil)
 	}
@@ -147,25 +166,49 @@ func (r *run) sayGap(ctx context.Context, n *int64) *ending {
 	return r.journal("say gap", err)
 }
 
-// stopAgain carries an announced stop through after a take-over.
+// stopUnseen announces a stop of a command that no connection follows now, and stops it.
+func (r *run) stopUnseen(ctx context.Context, s stopAsk) *ending {
+	if e := r.journal("announce stop", r.announce(ctx, s)); e != nil {
+		return e
+	}
+	return r.stopAgain(ctx)
+}
+
+// stopAgain carries an announced stop through where no connection follows the command: it attaches first, so that what
+// the command still writes is not lost, and stops it all the same where that fails.
 func (r *run) stopAgain(ctx context.Context) *ending {
-	stopped := r.kill(ctx, sprites.Session{ID: r.chain.Record().Session, Created: r.chain.Record().Created})
+	req, e := r.attachRequest(ctx)
+	if e != nil {
+		return e
+	}
+	found, err := r.w.sprites.Rejoin(ctx, req, 0)
+	if err == nil && found.Fate == sprites.FateRunning {
+		return r.goOn(ctx, found)
+	}
+	stopped := stoppedConfirmed
+	if err != nil {
+		r.log.Info().Err(err).Msg("could not attach to a command that must be stopped")
+		rec := r.chain.Record()
+		stopped = r.kill(ctx, sprites.Session{ID: rec.Session, Created: rec.Created})
+	}
 	if e := r.sayGap(ctx, nil); e != nil {
 		return e
 	}
 	return r.stoppedEnding(ctx, stopped)
 }
 
-// stopBlind stops a command that can no longer be followed, announces it, and says lost when that is not confirmed.
-func (r *run) stopBlind(ctx context.Context, cause error) *ending {
-	rec := r.chain.Record()
-	if rec.Stop == nil && !rec.Phase.Before(plan.PhaseDialing) {
-		if e := r.journal("announce stop", r.announce(ctx, stopAsk{reason: plan.StopTimeout, by: "wakebus", why: cause.Error()})); e != nil {
-			return e
+// giveUp stops a command that can no longer be followed, announces it, and says lost: nobody knows how it ended.
+func (r *run) giveUp(ctx context.Context, cause error) *ending {
+	stopped := stoppedUnconfirmed
+	if rec := r.chain.Record(); !rec.Phase.Before(plan.PhaseDialing) {
+		if rec.Stop == nil {
+			if e := r.journal("announce stop", r.announce(ctx, stopAsk{reason: plan.StopRevoked, by: "wakebus", why: cause.Error()})); e != nil {
+				return e
+			}
 		}
+		stopped = r.kill(ctx, sprites.Session{ID: rec.Session, Created: rec.Created})
 	}
-	r.kill(ctx, sprites.Session{ID: rec.Session, Created: rec.Created})
-	e := lost("The command could not be reached again; it was stopped as far as that was possible.", cause)
-	e.result.Stopped = stoppedUnconfirmed
+	e := lost("The command could not be followed any more; it was stopped as far as that was possible.", cause)
+	e.result.Stopped, e.keepLease = stopped, stopped != stoppedConfirmed
 	return e
 }

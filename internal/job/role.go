@@ -33,7 +33,7 @@ func (w *Worker) roles() map[string]func(context.Context) error {
 // requeueOrphans queues runs again that no message carries, once a minute.
 func (w *Worker) requeueOrphans(ctx context.Context) error {
 	for {
-		if err := w.sleep(ctx, w.jitter(orphanEvery)); err != nil {
+		if w.sleep(ctx, w.jitter(orphanEvery)) != nil {
 			return nil
 		}
 		orphans, err := w.bus.Orphans(ctx, orphanAge, orphansMost)
@@ -55,7 +55,7 @@ func (w *Worker) requeueOrphans(ctx context.Context) error {
 // reclaimSprites tries unconfirmed tear-downs again until the name reads 404.
 func (w *Worker) reclaimSprites(ctx context.Context) error {
 	for {
-		if err := w.sleep(ctx, w.jitter(reclaimEvery)); err != nil {
+		if w.sleep(ctx, w.jitter(reclaimEvery)) != nil {
 			return nil
 		}
 		if err := w.ReclaimOnce(ctx); err != nil {

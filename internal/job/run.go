@@ -12,6 +12,7 @@ import (
 	"github.com/wakebus/wakebus/internal/lease"
 	"github.com/wakebus/wakebus/internal/plan"
 	"github.com/wakebus/wakebus/internal/session"
+	"github.com/wakebus/wakebus/internal/sprites"
 )
 
 // run is one run while this worker owns it. Its fields belong to the goroutine that handles its delivery, except
@@ -37,8 +38,17 @@ type run struct {
 	invalid *ending
 	// refusal is why the first dial was called off.
 	refusal *ending
-	rejoins int
+	// exit is how the command ended, once an exit frame was seen.
+	exit *sprites.Exit
+	// contested: an earlier dial, of whoever, may have started the command.
+	contested bool
+	// dialErr is why the last dial did not open.
+	dialErr error
 	redials int
+	// fruitless counts tries to find the command that brought nothing; the pauses grow with it.
+	fruitless int
+	// faults counts unexpected errors and panics once the command may run.
+	faults int
 
 	// stops carries requests to stop the run: a cancel, the end of its session. One is enough; later ones are dropped.
 	stops chan stopAsk
@@ -84,12 +94,24 @@ func (r *run) guarded(f func() *ending) (e *ending) {
 	return f()
 }
 
-// broken ends a run after something unexpected: as failed while its command cannot have started, as lost after that.
+// broken ends a run after something unexpected while its command cannot have started. After that the command is gone
+// back to: what fails beside it does not change how it ends (case 60).
 func (r *run) broken(err error) *ending {
 	if r.chain.Record().Phase.Before(plan.PhaseDialing) {
 		return failed(plan.ReasonError, bus.ClassExecutionFailed, "", err)
 	}
-	return lost("The worker met an unexpected error while the command may have been running.", err)
+	r.faults++
+	r.log.Error().Err(err).Msg("unexpected error beside a command that may run")
+	return rejoin(err)
+}
+
+// carry takes the run from next to an ending that can be settled.
+func (r *run) carry(ctx context.Context, next func(context.Context) *ending) *ending {
+	e := r.guarded(func() *ending { return next(ctx) })
+	for e.kind == kindRejoin {
+		e = r.guarded(func() *ending { return r.rejoin(ctx, e.cause) })
+	}
+	return e
 }
 
 // step passes a step of the run. Its error is an ending.
@@ -134,9 +156,12 @@ func (r *run) measured(stage *int64, start time.Time) {
 	*stage += r.w.now().Sub(start).Milliseconds()
 }
 
+// tooLate reports that the deadline has passed.
+func (r *run) tooLate() bool { return !r.req.deadline.IsZero() && !r.w.now().Before(r.req.deadline) }
+
 // mayStart checks what may forbid the start at any time: the deadline (case 57) and a stop that was asked for here.
 func (r *run) mayStart() *ending {
-	if !r.req.deadline.IsZero() && !r.w.now().Before(r.req.deadline) {
+	if r.tooLate() {
 		return expired("Its deadline passed before it could start.")
 	}
 	select {
@@ -160,20 +185,29 @@ func (r *run) marked(ctx context.Context) *ending {
 	return nil
 }
 
+// mark reads the cancel's mark that holds for this run, or nil.
 func (r *run) mark(ctx context.Context) (*bus.CancelMark, error) {
-	if r.req.replay {
-		return nil, nil // an operator's replay is not stopped by the mark that stopped the first run
+	queued := r.chain.Record().QueuedAt
+	mark, err := r.w.bus.CancelMark(ctx, r.key.Tenant, r.key.Job, r.req.conversation(), queued)
+	if err != nil || mark == nil {
+		return nil, err
 	}
-	return r.w.bus.CancelMark(ctx, r.key.Tenant, r.key.Job, r.req.conversation(), r.chain.Record().QueuedAt)
+	if r.req.replay && !mark.At.After(queued) {
+		// An operator's replay is not stopped by the mark that stopped the first run.
+		return nil, nil
+	}
+	return mark, nil
 }
 
-// hearMark hands a cancel that came while nobody owned the run to it, and reports whether there was one. A mark that
-// cannot be read now is heard when the watch catches up.
-func (r *run) hearMark(ctx context.Context) bool {
+// hearMark turns a mark that was made while nobody owned the run into a wish to stop it. A mark that cannot be read now
+// stops nothing; the run goes on.
+func (r *run) hearMark(ctx context.Context) {
 	mark, err := r.mark(ctx)
-	if err != nil || mark == nil {
-		return false
+	if err != nil {
+		r.log.Warn().Err(err).Msg("cancel mark not read at the take-over")
+		return
 	}
-	r.ask(stopOf(*mark))
-	return true
+	if mark != nil {
+		r.ask(stopOf(*mark))
+	}
 }

@@ -125,7 +125,7 @@ func (w *Worker) lead(ctx context.Context, name string, role func(context.Contex
 		if err != nil {
 			w.log.Warn().Err(err).Str("role", name).Msg("background role ended; it is taken up again")
 		}
-		if err := w.sleep(ctx, roleRetry); err != nil {
+		if w.sleep(ctx, roleRetry) != nil {
 			return nil
 		}
 	}

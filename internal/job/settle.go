@@ -33,6 +33,11 @@ func (r *run) settle(ctx context.Context, e *ending) {
 		r.w.met.fenced.Inc()
 		r.forgetLease()
 		r.delivery.Forget()
+	case kindRejoin:
+		// carry follows these; one that gets here is a defect, and the request coming again mends it.
+		r.log.Error().Err(e.cause).Msg("a run was settled while its command may run")
+		r.letGo(ctx)
+		r.delivery.Forget()
 	case kindAbandon:
 		// The journal still says that we own it. The message comes again after the ack wait, here or elsewhere.
 		r.log.Warn().Err(e.cause).Msg("let go of a run that could not be journalled")
@@ -199,6 +204,15 @@ func (w *Worker) nak(d *bus.Delivery, delay time.Duration, log logger) {
 
 // park says that nobody owns the run until then, parks its request by schedule and acks the original.
 func (r *run) park(ctx context.Context, e *ending) {
+	select {
+	case s := <-r.stops:
+		if r.chain.Record().Phase.Before(plan.PhaseDialing) {
+			r.finish(ctx, canceled(s.by, s.why))
+			return
+		}
+		r.ask(s)
+	default:
+	}
 	r.release(ctx)
 	wait := e.wait
 	if !r.req.deadline.IsZero() && wait.until.After(r.req.deadline) {
@@ -223,6 +237,18 @@ func (r *run) park(ctx context.Context, e *ending) {
 		return
 	}
 	r.w.repark(ctx, r.key, r.delivery, wait.until, &r.log)
+	r.stopParked(ctx)
+}
+
+// stopParked ends a run that was asked to stop while it was being parked; its cancel counted it as running here.
+func (r *run) stopParked(ctx context.Context) {
+	select {
+	case s := <-r.stops:
+		if err := r.w.endParked(ctx, r.key.Tenant, r.key.Job, s); err != nil {
+			r.log.Warn().Err(err).Msg("a canceled run was parked; it finds the mark when it wakes")
+		}
+	default:
+	}
 }
 
 // repark schedules the request and acks it. A crash between the two leaves both, which the journal sorts out.

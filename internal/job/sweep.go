@@ -27,7 +27,7 @@ const (
 	labelPrefix = "wakebus-"
 )
 
-// ErrSweepStopped: the sweep found more to delete than it may, or could not see everything, and deleted nothing more.
+// ErrSweepStopped says that the sweep found more to delete than it may, or could not see everything, and deleted nothing more.
 var ErrSweepStopped = errors.New("the sweep stopped")
 
 // labels mark a Sprite as this deployment's.
@@ -76,7 +76,7 @@ func (w *Worker) NewSweeper() *Sweeper { return &Sweeper{w: w, seen: map[string]
 func (w *Worker) sweepSprites(ctx context.Context) error {
 	s := w.NewSweeper()
 	for {
-		if err := w.sleep(ctx, w.jitter(sweepEvery)); err != nil {
+		if w.sleep(ctx, w.jitter(sweepEvery)) != nil {
 			return nil
 		}
 		report, err := s.Sweep(ctx, false)
