@@ -285,7 +285,7 @@ func (r *run) execute(ctx context.Context) *ending {
 	if e := r.mayStart(); e != nil {
 		return e
 	}
-	if e := r.prepare(ctx); e != nil {
+	if e := r.within(ctx, "provision", r.prepare); e != nil {
 		return e
 	}
 	if left := r.req.deadline.Sub(r.w.now()); !r.req.deadline.IsZero() && left < wakeMost {
@@ -294,7 +294,7 @@ func (r *run) execute(ctx context.Context) *ending {
 			return e
 		}
 	}
-	return r.dial(ctx)
+	return r.within(ctx, "exec", r.dial)
 }
 
 // wakeMost is how long a cold wake may take (Sprites API reference, cold start); a deadline nearer than that may pass
