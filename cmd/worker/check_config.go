@@ -41,7 +41,7 @@ any fail exits with 1. --config prints the settings in force, secrets redacted, 
 	fs.BoolVar(&f.markdown, "markdown", false, "with --config: print the table of settings as a document")
 	fs.StringVar(&f.output, "output", "", "with --markdown: write to this file")
 	fs.StringVar(&f.role, "role", string(config.RoleClient), "with --config: read them as worker, gateway or client does")
-	fs.StringVar(&f.envFile, "env-file", "", "with --config: read KEY=VALUE lines from this file before the environment")
+	fs.StringVar(&f.envFile, "env-file", "", "with --config: KEY=VALUE file that is read before the environment, which wins")
 	fs.BoolVar(&f.live, "live", false, "make one throw-away sandbox and run a command in it")
 	return cmd
 }
@@ -100,7 +100,7 @@ func (c *cli) readConfig(f checkFlags) (config.Config, []config.Warning, error) 
 			if err != nil {
 				return config.Config{}, nil, fmt.Errorf("%w: %w", errUsage, err)
 			}
-			lookup = config.Over(c.lookup, values)
+			lookup = config.First(c.lookup, config.In(values))
 		}
 		return config.Load(role, lookup, c.environ)
 	case config.RoleClient:

@@ -126,7 +126,7 @@ type Client struct {
 // dev instance's file in dir or its nearest parent. The file is left alone when NATS_URL was given otherwise: half
 // of one deployment and half of another would be worse than neither. The error is as Load's, or a *DevFileError.
 func LoadClient(flags map[string]string, lookup func(string) (string, bool), environ []string, dir string) (Client, []Warning, error) {
-	given := Over(lookup, flags)
+	given := First(In(flags), lookup)
 	_, direct := given("NATS_URL")
 	_, byFile := given("NATS_URL_FILE")
 	var file *DevFile
@@ -140,12 +140,6 @@ func LoadClient(flags map[string]string, lookup func(string) (string, bool), env
 			file, values = found, found.Values
 		}
 	}
-	c, warnings, err := Load(RoleClient, func(name string) (string, bool) {
-		if value, ok := given(name); ok {
-			return value, true
-		}
-		value, ok := values[name]
-		return value, ok
-	}, environ)
+	c, warnings, err := Load(RoleClient, First(given, In(values)), environ)
 	return Client{Config: c, File: file}, warnings, err
 }

@@ -79,15 +79,23 @@ func ReadEnvFile(path string) (map[string]string, error) {
 	return values, nil
 }
 
-// Over returns a lookup that asks each map in turn and then the lookup below. It keeps the maps.
-func Over(below func(string) (string, bool), maps ...map[string]string) func(string) (string, bool) {
+// First returns a lookup that asks each of the given ones in turn.
+func First(lookups ...func(string) (string, bool)) func(string) (string, bool) {
 	return func(name string) (string, bool) {
-		for _, m := range maps {
-			if value, ok := m[name]; ok {
+		for _, lookup := range lookups {
+			if value, ok := lookup(name); ok {
 				return value, true
 			}
 		}
-		return below(name)
+		return "", false
+	}
+}
+
+// In is the lookup of a map. It keeps the map.
+func In(values map[string]string) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		value, ok := values[name]
+		return value, ok
 	}
 }
 

@@ -186,18 +186,20 @@ func TestWithoutADevInstanceTheSearchEndsAtTheRoot(t *testing.T) {
 	}
 }
 
-func TestAnEnvFileGivenByHandWinsOverTheEnvironment(t *testing.T) {
+func TestTheEnvironmentWinsOverAnEnvFileGivenByHand(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "f")
-	if err := os.WriteFile(path, []byte("NATS_URL=nats://127.0.0.1:1\n"), 0o644); err != nil {
+	if err := os.WriteFile(path, []byte("NATS_URL=nats://127.0.0.1:1\nREDIS_URL=redis://127.0.0.1:1\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	values, err := config.ReadEnvFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, _ := config.Over(lookup(map[string]string{"NATS_URL": "nats://10.0.0.1:1"}), values)("NATS_URL")
-	if got != "nats://127.0.0.1:1" {
-		t.Errorf("got %s", got)
+	both := config.First(lookup(map[string]string{"NATS_URL": "nats://10.0.0.1:1"}), config.In(values))
+	nats, _ := both("NATS_URL")
+	redis, _ := both("REDIS_URL")
+	if _, found := both("OTHER"); nats != "nats://10.0.0.1:1" || redis != "redis://127.0.0.1:1" || found {
+		t.Errorf("got %s and %s, other: %v", nats, redis, found)
 	}
 }

@@ -83,9 +83,8 @@ else begins with ` + "`WAKEBUS_`" + `; a misspelt ` + "`WAKEBUS_`" + ` variable 
 - Every secret ` + "`X`" + ` may come from a file named by ` + "`X_FILE`" + ` (one line, 64 KiB at most); both set is an error.
 - A malformed setting that a process does not read is a warning for it, not an error.
 - ` + "`worker check --config`" + ` prints the settings in force, secrets redacted.
-- ` + "`worker run --env-file F` and `terminal-gw serve --env-file F`" + ` read KEY=VALUE lines; what stands there wins over
-  the environment. They never read a dev instance's file unless told. Client commands take a flag, else the
-  environment, else ` + "`.wakebus/env`" + ` in this folder or the nearest parent (mode 0600, own user); that file is left
+- ` + "`worker run --env-file F` and `terminal-gw serve --env-file F`" + ` read KEY=VALUE lines; the environment wins over
+  them. They never read a dev instance's file unless told. Client commands take a flag, else the environment, else ` + "`.wakebus/env`" + ` in this folder or the nearest parent (mode 0600, own user); that file is left
   alone when ` + "`NATS_URL`" + ` was given otherwise.
 `
 
