@@ -220,6 +220,7 @@ func TestCase81RulesBetweenSettingsHold(t *testing.T) {
 		"callout without keys":         {config.RoleWorker, []string{"AUTHZ_MODE", "callout", "GRANT_KEYS_FILE", "-"}, "GRANT_KEYS_FILE"},
 		"dev beyond loopback":          {config.RoleWorker, []string{"AUTHZ_MODE", "dev"}, "AUTHZ_MODE"},
 		"dev with NATS elsewhere":      {config.RoleWorker, []string{"AUTHZ_MODE", "dev", "SPRITES_API_URL", "http://127.0.0.1:1", "NATS_URL", "nats://127.0.0.1,nats://10.0.0.1"}, "AUTHZ_MODE"},
+		"dev with a node elsewhere":    {config.RoleWorker, []string{"AUTHZ_MODE", "dev", "SPRITES_API_URL", "http://127.0.0.1:1", "REDIS_URL", "redis://127.0.0.1:1?addr=10.0.0.1:1"}, "AUTHZ_MODE"},
 		"dev on loopback":              {config.RoleWorker, []string{"AUTHZ_MODE", "dev", "SPRITES_API_URL", "http://[::1]:1", "GRANT_KEYS_FILE", "-"}, ""},
 		"same secret twice":            {config.RoleWorker, []string{"SANDBOX_SESSION_SECRET_PREVIOUS", strongSecret}, "SANDBOX_SESSION_SECRET_PREVIOUS"},
 		"deployment with a dot":        {config.RoleWorker, []string{"WAKEBUS_DEPLOYMENT_ID", "a.b"}, "WAKEBUS_DEPLOYMENT_ID"},

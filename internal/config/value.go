@@ -58,18 +58,26 @@ func (u URL) GoString() string { return strconv.Quote(u.String()) }
 func (u URL) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
 
 // Loopback reports whether every server of the address is on this machine's loopback, by what is written, without a
-// look-up: a name other than localhost is none.
+// look-up: a name other than localhost is none. Cluster forms name further servers in the query; they count too.
 func (u URL) Loopback() bool {
 	if u == "" {
 		return false
 	}
 	for part := range strings.SplitSeq(string(u), ",") {
-		host := hostOf(part)
-		if host == "localhost" {
-			continue
+		hosts := []string{hostOf(part)}
+		if _, query, ok := strings.Cut(part, "?"); ok {
+			values, err := url.ParseQuery(query)
+			if err != nil {
+				return false
+			}
+			for _, further := range values["addr"] {
+				hosts = append(hosts, hostOf(further))
+			}
 		}
-		if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
-			return false
+		for _, host := range hosts {
+			if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+				return false
+			}
 		}
 	}
 	return true
