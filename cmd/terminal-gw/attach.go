@@ -131,14 +131,21 @@ func (f attachFlags) ticketFor(ctx context.Context) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("run the ticket command: %w", err)
 		}
-		return strings.TrimSpace(string(out)), nil
+		return spelled(strings.TrimSpace(string(out))), nil
 	case f.ticket != "":
-		return f.ticket, nil
+		return spelled(f.ticket), nil
 	case f.viewer:
-		// A dev instance believes bare claims; a subprotocol holds no braces, hence base64.
-		return base64.RawURLEncoding.EncodeToString([]byte(`{"role":"viewer"}`)), nil
+		return spelled(`{"role":"viewer"}`), nil
 	}
 	return "", nil
+}
+
+// spelled makes bare claims, which a dev instance believes, fit into a subprotocol, which holds no braces.
+func spelled(ticket string) string {
+	if strings.HasPrefix(ticket, "{") {
+		return base64.RawURLEncoding.EncodeToString([]byte(ticket))
+	}
+	return ticket
 }
 
 func clientID() string {

@@ -25,7 +25,7 @@ const origin = "https://app.example"
 // bench is a gateway with a fake world around it.
 type bench struct {
 	*world
-	t    *testing.T
+	t    testing.TB
 	gw   *terminal.Gateway
 	srv  *httptest.Server
 	tick chan time.Time
@@ -37,12 +37,12 @@ var serial atomic.Int64
 var refusedEdit = &terminal.Refused{Reason: "no_edit_access"}
 
 // setup starts a gateway in a world of its own.
-func setup(t *testing.T, change ...func(*terminal.Config)) *bench {
+func setup(t testing.TB, change ...func(*terminal.Config)) *bench {
 	return setupIn(t, newWorld(), change...)
 }
 
 // setupIn starts another gateway in a world.
-func setupIn(t *testing.T, w *world, change ...func(*terminal.Config)) *bench {
+func setupIn(t testing.TB, w *world, change ...func(*terminal.Config)) *bench {
 	t.Helper()
 	b := &bench{world: w, t: t, tick: make(chan time.Time)}
 	cfg := terminal.Config{Name: fmt.Sprintf("gw%d", serial.Add(1)), Origins: []string{origin}, Now: w.time,

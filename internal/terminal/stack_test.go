@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -33,6 +34,12 @@ type stack struct {
 
 func newStack(t testing.TB) *stack {
 	t.Helper()
+	return newStackWith(t, nil)
+}
+
+// newStackWith changes settings of all its processes.
+func newStackWith(t testing.TB, change map[string]string) *stack {
+	t.Helper()
 	ctx := context.Background()
 	nats, err := bus.StartServer(ctx, bus.ServerConfig{})
 	if err != nil {
@@ -53,6 +60,7 @@ func newStack(t testing.TB) *stack {
 		"NATS_URL": nats.URL(), "REDIS_URL": "redis://" + redis.Addr(), "SPRITES_API_URL": em.URL(), "SPRITES_API_TOKEN": em.Token(),
 		"SANDBOX_SESSION_SECRET": strings.Repeat("s", 40), "CODE_EXECUTION_ENABLED": "true", "AUTHZ_MODE": "dev",
 		"WAKEBUS_TERMINAL_ADDR": "127.0.0.1:0", "WAKEBUS_LEASE_TTL": "8s"}}
+	maps.Copy(s.settings, change)
 	worker, err := job.NewApp(ctx, s.config(config.RoleWorker), job.AppConfig{Log: s.log, Quarantine: time.Millisecond, Build: &telemetry.Build{Version: "0.0.1"}})
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,112 @@
+package terminal_test
+
+import (
+	"crypto/rand"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/golang-jwt/jwt/v5"
+
+	"github.com/wakebus/wakebus/internal/authz"
+	"github.com/wakebus/wakebus/internal/terminal"
+	"github.com/wakebus/wakebus/internal/terminal/frame"
+)
+
+// signer is the web app that signs tickets.
+type signer struct {
+	t   *testing.T
+	key authz.SigningKey
+}
+
+func newSigner(t *testing.T) (*signer, string) {
+	t.Helper()
+	key, err := authz.GenerateKey("web-1", rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := authz.MarshalKeySet(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "keys.json")
+	if err := os.WriteFile(file, set, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return &signer{t: t, key: key}, file
+}
+
+// ticket signs one that is right but for what change does to it.
+func (s *signer) ticket(change func(*authz.Claims)) string {
+	s.t.Helper()
+	now := time.Now()
+	c := authz.Claims{Issuer: authz.IssuerWeb, Audience: jwt.ClaimStrings{authz.AudienceTerminal}, IssuedAt: jwt.NewNumericDate(now),
+		Expires: jwt.NewNumericDate(now.Add(30 * time.Second)), ID: rand.Text(), Subject: "ann", Tenant: "acme", Tier: "free", Page: "home",
+		Origin: origin, Verdict: authz.VerdictAllow, Role: authz.RoleOwner}
+	change(&c)
+	token, err := authz.Mint(c, s.key)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return token
+}
+
+func withTicket(ticket, from string) dialOption {
+	return func(_ *frame.Client, o *websocket.DialOptions) {
+		o.Subprotocols = []string{frame.Protocol}
+		if ticket != "" {
+			o.Subprotocols = append(o.Subprotocols, frame.TicketPrefix+ticket)
+		}
+		o.HTTPHeader = http.Header{"Origin": {from}}
+	}
+}
+
+func TestARealTicketOpensItsPageOnceAndNothingElse(t *testing.T) {
+	t.Parallel()
+	web, keys := newSigner(t)
+	s := newStackWith(t, map[string]string{"AUTHZ_MODE": "grant", "GRANT_KEYS_FILE": keys})
+	const other = "https://other.example"
+	app, _ := s.gateway(func(c *terminal.Config) { c.Origins = []string{origin, other} })
+	same := func(*authz.Claims) {}
+	stranger, _ := newSigner(t)
+	for name, c := range map[string]struct {
+		ticket, from, page string
+	}{
+		"no ticket":       {"", origin, "home"},
+		"garbage":         {"a.b.c", origin, "home"},
+		"bare claims":     {"eyJzdWIiOiJib2IifQ", origin, "home"},
+		"foreign key":     {stranger.ticket(same), origin, "home"},
+		"other origin":    {web.ticket(same), other, "home"},
+		"other page":      {web.ticket(same), origin, "secret"},
+		"expired":         {web.ticket(func(c *authz.Claims) { back(c, time.Hour) }), origin, "home"},
+		"too long a life": {web.ticket(func(c *authz.Claims) { c.Expires = jwt.NewNumericDate(time.Now().Add(time.Hour)) }), origin, "home"},
+		"a grant":         {web.ticket(func(c *authz.Claims) { c.Audience = jwt.ClaimStrings{authz.AudienceGrant} }), origin, "home"},
+		"denied":          {web.ticket(func(c *authz.Claims) { c.Verdict = "no_edit_access" }), origin, "home"},
+	} {
+		p := s.dial(app, c.page, withTicket(c.ticket, c.from))
+		p.until(name+" refused", func(p *peer) bool { return p.ended })
+		if p.status != frame.StatusDenied {
+			t.Errorf("%s closed with %d", name, p.status)
+		}
+	}
+	if n := s.emulator.Count("exec.ws", ""); n != 0 {
+		t.Errorf("%d calls to sandboxes for refused tickets", n)
+	}
+	once := web.ticket(same)
+	p := s.dial(app, "home", withTicket(once, origin))
+	p.until("live", func(p *peer) bool { return p.answered })
+	s.dial(app, "home", withTicket(once, origin)).closes(frame.StatusDenied)
+	viewer := s.dial(app, "home", withTicket(web.ticket(func(c *authz.Claims) { c.Subject, c.Role = "bob", "" }), origin),
+		func(h *frame.Client, _ *websocket.DialOptions) { h.ClientID = "bob" })
+	viewer.until("live", func(p *peer) bool { return p.answered })
+	viewer.types("x")
+	viewer.errored(frame.CodeReadOnly)
+}
+
+func back(c *authz.Claims, d time.Duration) {
+	c.IssuedAt = jwt.NewNumericDate(time.Now().Add(-d))
+	c.Expires = jwt.NewNumericDate(time.Now().Add(30*time.Second - d))
+}
