@@ -58,8 +58,9 @@ func outcomeLine(key bus.RunKey, r bus.ResultBody) string {
 	if r.Reason != "" {
 		fmt.Fprintf(&b, " %s: %s", r.Reason, r.Reason.Sentence())
 	}
-	if r.Message != "" {
-		fmt.Fprintf(&b, " %s", r.Message)
+	// A message often is the reason's own sentence.
+	if r.Message != "" && (r.Reason == "" || r.Message != r.Reason.Sentence()) {
+		fmt.Fprintf(&b, ": %s", r.Message)
 	}
 	if r.By != "" {
 		fmt.Fprintf(&b, " by %s", r.By)
