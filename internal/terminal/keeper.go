@@ -25,15 +25,12 @@ type keeper struct {
 
 var _ Gatekeeper = (*keeper)(nil)
 
-// Admit believes a ticket's signature, then its time, origin and page, then that it was never used.
+// Admit believes a ticket's signature, page, origin and time, then whom it is for, then that it was never used.
 func (k *keeper) Admit(ctx context.Context, ticket, origin, page string) (Visitor, error) {
 	ask := authz.Ask{Action: authz.ActionTerminal, Grant: ticket, Page: page, At: k.now()}
-	claims, dev, err := k.read(&ask)
+	claims, dev, err := k.read(&ask, origin)
 	if err != nil {
 		return Visitor{}, refusal(err)
-	}
-	if claims.Origin != "" && origin != "" && claims.Origin != origin {
-		return Visitor{}, &Refused{Reason: plan.ReasonInvalidRequest, Message: "The ticket is for another origin."}
 	}
 	actor, err := k.authz.Authorize(ctx, ask)
 	if err != nil {
@@ -49,7 +46,7 @@ func (k *keeper) Admit(ctx context.Context, ticket, origin, page string) (Visito
 
 // read takes from the ticket whom and what it is for. In dev mode it may be missing, or be bare JSON in base64, for a
 // subprotocol holds no braces.
-func (k *keeper) read(ask *authz.Ask) (claims authz.Claims, dev bool, err error) {
+func (k *keeper) read(ask *authz.Ask, origin string) (claims authz.Claims, dev bool, err error) {
 	if k.authz.Mode() == authz.ModeDev && !strings.Contains(ask.Grant, ".") {
 		ask.Tenant = devTenant
 		if ask.Grant != "" {
@@ -67,8 +64,8 @@ func (k *keeper) read(ask *authz.Ask) (claims authz.Claims, dev bool, err error)
 	if ask.Grant == "" {
 		return claims, false, &authz.Denied{Reason: plan.ReasonInvalidRequest, Detail: "there is no ticket"}
 	}
-	claims, err = k.verifier.Authentic(ask.Grant, authz.AudienceTerminal)
-	ask.Tenant, ask.Page, ask.Drive = claims.Tenant, claims.Page, claims.Drive
+	claims, err = k.verifier.Ticket(ask.Grant, ask.Page, origin, ask.At)
+	ask.Tenant, ask.Drive = claims.Tenant, claims.Drive
 	return claims, false, err
 }
 

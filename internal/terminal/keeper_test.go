@@ -99,7 +99,7 @@ func TestARealTicketOpensItsPageOnceAndNothingElse(t *testing.T) {
 	p := s.dial(app, "home", withTicket(once, origin))
 	p.until("live", func(p *peer) bool { return p.answered })
 	s.dial(app, "home", withTicket(once, origin)).closes(frame.StatusDenied)
-	viewer := s.dial(app, "home", withTicket(web.ticket(func(c *authz.Claims) { c.Subject, c.Role = "bob", "" }), origin),
+	viewer := s.dial(app, "home", withTicket(web.ticket(func(c *authz.Claims) { c.Subject, c.Role = "bob", authz.RoleViewer }), origin),
 		func(h *frame.Client, _ *websocket.DialOptions) { h.ClientID = "bob" })
 	viewer.until("live", func(p *peer) bool { return p.answered })
 	viewer.types("x")
