@@ -122,7 +122,9 @@ func (a *aligner) result() (rest []part, ok bool) {
 	case a.matches > 0:
 		return a.kept, false
 	case len(a.tail) == 0:
-		return a.kept, a.fed == 0
+		// Nothing to compare: the replay is whole when it is shorter than what any scrollback must hold for a tail to be
+		// found in it.
+		return a.kept, a.fed <= TailMax
 	case a.overflow:
 		return a.kept, false
 	}

@@ -117,14 +117,15 @@ func TestAttachGoesOnWhereTheReplayProvesIt(t *testing.T) {
 		kind      sprites.AlignmentKind
 		want      string
 	}{
-		"whole replay":         {old, old + fresh, false, sprites.AlignProven, fresh},
-		"bounded replay":       {old, old[14_000:] + fresh, false, sprites.AlignProven, fresh},
-		"nothing new":          {old, old, false, sprites.AlignProven, ""},
-		"short":                {"tick", "tick tock", false, sprites.AlignProven, " tock"},
-		"head lost":            {old, old[18_000:] + fresh, false, sprites.AlignGap, fresh},
-		"all lost":             {old, fresh, false, sprites.AlignGap, fresh},
-		"repeats":              {strings.Repeat("y\n", 4000), strings.Repeat("y\n", 5000), false, sprites.AlignGap, ""},
-		"nothing delivered":    {"", fresh, false, sprites.AlignGap, fresh},
+		"whole replay":      {old, old + fresh, false, sprites.AlignProven, fresh},
+		"bounded replay":    {old, old[14_000:] + fresh, false, sprites.AlignProven, fresh},
+		"nothing new":       {old, old, false, sprites.AlignProven, ""},
+		"short":             {"tick", "tick tock", false, sprites.AlignProven, " tock"},
+		"head lost":         {old, old[18_000:] + fresh, false, sprites.AlignGap, fresh},
+		"all lost":          {old, fresh, false, sprites.AlignGap, fresh},
+		"repeats":           {strings.Repeat("y\n", 4000), strings.Repeat("y\n", 5000), false, sprites.AlignGap, ""},
+		"nothing delivered": {"", fresh, false, sprites.AlignGap, fresh},
+		"nothing delivered, and little to deliver": {"", fresh[:2000], false, sprites.AlignProven, fresh[:2000]},
 		"nothing at all":       {"", "", false, sprites.AlignProven, ""},
 		"offset":               {old, old[20_000-sprites.TailMax:] + fresh, true, sprites.AlignExact, fresh},
 		"offset, repeats":      {strings.Repeat("y\n", 4000), strings.Repeat("y\n", (sprites.TailMax+500)/2), true, sprites.AlignExact, strings.Repeat("y\n", 250)},
