@@ -73,7 +73,7 @@ func echo(b *testing.B, s *stack, url, page string) {
 // BenchmarkEcho compares a key's way there and back through the gateway with the way straight to the emulator's
 // WebSocket, and with the way through the gateway while another terminal floods.
 func BenchmarkEcho(b *testing.B) {
-	s := newStack(b)
+	s := newStackWith(b, map[string]string{"WAKEBUS_LIMIT_TERMINAL": "free=10"})
 	app, _ := s.gateway()
 	b.Run("gateway", func(b *testing.B) { echo(b, s, app.URL(), "echo") })
 	b.Run("straight", func(b *testing.B) {
@@ -138,7 +138,8 @@ func BenchmarkReattach(b *testing.B) {
 
 func benchWorld(b *testing.B) *bench { return setup(b) }
 
-// BenchmarkIdleTerminal is what one idle terminal holds in memory, with its browser's socket at both ends.
+// BenchmarkIdleTerminal is what one idle terminal holds in memory, with its browser's socket at both ends and without
+// the socket to its sandbox.
 func BenchmarkIdleTerminal(b *testing.B) {
 	const terminals = 2000
 	for b.Loop() {
