@@ -29,6 +29,9 @@ const (
 //go:embed guard.sh
 var guardScript string
 
+// guardEscaped is the script as it stands in every exec's address: escaping it anew was most of what an address cost.
+var guardEscaped = url.QueryEscape(guardScript)
+
 // Command is one command to run, once.
 type Command struct {
 	// Sprite is where.
@@ -170,14 +173,29 @@ func (c *Client) Start(ctx context.Context, cmd Command) (*Process, error) {
 func (c *Client) execURL(cmd *Command, nonce string) string {
 	stdin := cmd.Stdin != nil || cmd.StdinFrom != nil
 	query := url.Values{
-		"cmd":   cmd.argv(nonce),
 		"path":  {"sh"},
 		"env":   c.environment(cmd.Env, false, map[string]string{"WAKEBUS_JOB": cmd.Job}),
 		"stdin": {strconv.FormatBool(stdin)},
 		// A socket that is lost must not take the command with it: a peer may take over.
 		"max_run_after_disconnect": {(cmd.Limit + orphanGrace).Round(time.Second).String()},
 	}
-	return c.spriteURL(cmd.Sprite, query, "exec")
+	return c.spriteURL(cmd.Sprite, nil, "exec") + "?" + commandQuery(cmd.argv(nonce)) + query.Encode()
+}
+
+// commandQuery is the words of a command as the first part of a query, in their order.
+func commandQuery(argv []string) string {
+	var b strings.Builder
+	b.Grow(len(guardEscaped) + 512)
+	for _, word := range argv {
+		b.WriteString("cmd=")
+		if word == guardScript {
+			b.WriteString(guardEscaped)
+		} else {
+			b.WriteString(url.QueryEscape(word))
+		}
+		b.WriteByte('&')
+	}
+	return b.String()
 }
 
 // begin sends stdin and, when an earlier dial may have won, asks the guard's file who did.

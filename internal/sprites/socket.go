@@ -132,6 +132,11 @@ func (s *socket) message(kind websocket.MessageType, r io.Reader) error {
 			out.frame = parseBinary(data)
 			stream = out.stream
 		}
+		if out.kind == frameEnded || out.kind == frameTrailer {
+			// An ending is all in its code. With its buffer every command would take one along that nobody gives back.
+			pieces.Put(buf)
+			out.buf, out.data = nil, nil
+		}
 		last := errors.Is(err, io.EOF)
 		switch {
 		case out.kind == frameIgnored, out.kind == frameOutput && len(out.data) == 0:
