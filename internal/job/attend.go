@@ -125,6 +125,13 @@ func (r *run) watch(ctx context.Context, proc *sprites.Process) *ending {
 				return e
 			}
 			beat = r.w.timer(r.w.now().Add(heartbeatEvery))
+			if r.lease == nil {
+				// Redis was away when the run was taken over.
+				r.hold(ctx)
+				if r.lease != nil {
+					revoked = r.lease.Context().Done()
+				}
+			}
 		case <-ctx.Done():
 			finish()
 			return &ending{kind: kindAbandon, cause: context.Cause(ctx)}

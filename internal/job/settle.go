@@ -2,9 +2,11 @@ package job
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/wakebus/wakebus/internal/bus"
+	"github.com/wakebus/wakebus/internal/lease"
 	"github.com/wakebus/wakebus/internal/plan"
 	"github.com/wakebus/wakebus/internal/telemetry"
 )
@@ -65,6 +67,7 @@ func (r *run) forgetLease() {
 // release gives the lease back, once. It waits for at most a second; the manager goes on in the background.
 func (r *run) release(ctx context.Context) {
 	if r.lease == nil {
+		r.releaseUnheld(ctx)
 		return
 	}
 	// The request's context may have ended; a slot must go back all the same.
@@ -74,6 +77,20 @@ func (r *run) release(ctx context.Context) {
 		r.log.Warn().Err(err).Msg("lease release goes on in the background")
 	}
 	r.lease = nil
+}
+
+// releaseUnheld gives back the slot of an earlier owner whose lease could not be taken over: the command that it counted
+// has ended.
+func (r *run) releaseUnheld(ctx context.Context) {
+	rec := r.chain.Record()
+	if rec.Lease == "" || rec.Phase.Before(plan.PhaseDialing) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWithin)
+	defer cancel()
+	if _, err := r.w.leases.ReleaseID(ctx, rec.Lease, rec.Fence); err != nil && !errors.Is(err, lease.ErrNotFound) {
+		r.log.Debug().Err(err).Msg("lease of an earlier owner is left to its expiry")
+	}
 }
 
 // finish ends the run: release, result, and what must follow a result.
