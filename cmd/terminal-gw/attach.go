@@ -109,9 +109,9 @@ func (c *cli) ended(end attach.End) error {
 		}
 	case end.Reason == frame.ReasonExited:
 	case end.Message != "":
-		fmt.Fprintf(c.err, "terminal-gw: %s: %s\n", end.Reason, end.Message)
+		fmt.Fprintf(c.err, "\nterminal-gw: %s: %s\n", end.Reason, end.Message)
 	default:
-		fmt.Fprintf(c.err, "terminal-gw: %s\n", end.Reason)
+		fmt.Fprintf(c.err, "\nterminal-gw: %s\n", end.Reason)
 	}
 	if code := end.Code(); code != 0 {
 		return &exitError{code: code}
