@@ -38,6 +38,7 @@ var commands = []struct {
 	{groupOperate, newExecutionCmd},
 	{groupOperate, newCheckCmd},
 	{groupOperate, newPlanCmd},
+	{groupOperate, newBenchCmd},
 }
 
 // run executes one command line and returns the process's exit code.
