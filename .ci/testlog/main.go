@@ -107,7 +107,9 @@ func (l *testlog) take(e event) {
 }
 
 // fuzzSeed: a fuzz test passes over inputs that say nothing, and its seeds are tests to the tool.
-func fuzzSeed(test string) bool { return strings.HasPrefix(test, "Fuzz") && strings.Contains(test, "/") }
+func fuzzSeed(test string) bool {
+	return strings.HasPrefix(test, "Fuzz") && strings.Contains(test, "/")
+}
 
 // allows reports whether a line of the list is the end of the package's path and the test's name, or a parent test.
 func (l *testlog) allows(key string) bool {
