@@ -1,0 +1,167 @@
+package survival_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/wakebus/wakebus/internal/bus"
+	"github.com/wakebus/wakebus/internal/instance"
+	"github.com/wakebus/wakebus/internal/plan"
+	"github.com/wakebus/wakebus/internal/sprites/emulator"
+	"github.com/wakebus/wakebus/tests/rig"
+)
+
+func sha(body []byte) string {
+	sum := sha256.Sum256(body)
+	return hex.EncodeToString(sum[:])
+}
+
+// broker is a broker of the test's own, which can be stopped and started again with its store.
+type broker struct {
+	t      *testing.T
+	cfg    bus.ServerConfig
+	server *bus.Server
+}
+
+func newBroker(t *testing.T) *broker {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b := &broker{t: t, cfg: bus.ServerConfig{Dir: t.TempDir(), Port: port, Password: "secret-of-the-test"}}
+	b.start()
+	t.Cleanup(b.stop)
+	return b
+}
+
+func (b *broker) start() {
+	b.t.Helper()
+	server, err := bus.StartServer(b.t.Context(), b.cfg)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.server = server
+}
+
+func (b *broker) stop() {
+	b.t.Helper()
+	if err := b.server.Close(); err != nil {
+		b.t.Error(err)
+	}
+}
+
+// ticking says a line every 100 ms, and ends with 7 once the test says so.
+const ticking = "i=0; while [ ! -e /workspace/go ]; do echo tick $i; i=$((i+1)); sleep 0.1; done; exit 7"
+
+// ticked checks a ticking command's output: every line once, in order.
+func (w *world) ticked(j *rig.Job) {
+	w.t.Helper()
+	for i, line := range strings.Split(strings.TrimSuffix(string(j.Stdout), "\n"), "\n") {
+		if line != fmt.Sprintf("tick %d", i) {
+			w.t.Fatalf("%s: line %d is %q", j.ID, i, line)
+		}
+	}
+	if len(j.Gaps) > 0 {
+		w.t.Errorf("%s: gaps %+v", j.ID, j.Gaps)
+	}
+}
+
+// Case 54: the broker is stopped for longer than the ack wait and started again while a command runs.
+func TestCase54ABrokerRestartLosesNothing(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t)
+	w := newWorld(t, workers(2), func(c *instance.Config) { c.NATSURL = b.server.URL() })
+	j := w.exec(bus.ExecRequest{JobID: "through", Shell: ticking})
+	w.until(j, bus.EventStdout)
+	for range 2 {
+		b.stop()
+		<-time.After(ackWait + ackWait/2) // an outage has a length; nothing waits for its end
+		b.start()
+	}
+	w.run("go-on", "home", "touch /workspace/go")
+	w.exited(j, 7)
+	w.ticked(j)
+	w.nothingLeft()
+}
+
+// Case 54: a consumer that somebody deleted is made again.
+func TestCase54ADeletedConsumerIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.run("before", "home", "true")
+	nc, err := nats.Connect(w.inst.Env()["NATS_URL"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(w.ctx, bus.StreamSandbox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	deleted := 0
+	for name := range stream.ConsumerNames(w.ctx).Name() {
+		if err := stream.DeleteConsumer(w.ctx, name); err != nil {
+			t.Fatal(err)
+		}
+		deleted++
+	}
+	if deleted == 0 {
+		t.Fatal("there was no consumer to delete")
+	}
+	w.run("after", "home", "true")
+}
+
+// Case 48 beside a running command: Redis goes, and comes back empty; the command is not touched, the slot is counted
+// again, and what is published meanwhile is not denied.
+func TestARedisRestartTouchesNoCommand(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	j := w.exec(bus.ExecRequest{JobID: "through", Shell: ticking})
+	w.until(j, bus.EventStdout)
+	if err := w.redis.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	meanwhile := w.exec(bus.ExecRequest{JobID: "meanwhile", Shell: "touch /workspace/go; exit 2"})
+	<-time.After(2 * time.Second) // an outage has a length
+	if err := w.redis.Start(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	w.exited(meanwhile, 2)
+	w.exited(j, 7)
+	w.ticked(j)
+	w.nothingLeft()
+}
+
+// The provider is away for a while after the connection was lost: it is asked again, and the command's own end stands.
+func TestAProviderOutageDuringARunIsOutwaited(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.run("make", "home", "true")
+	if err := w.inst.Emulator().AddFaults(emulator.Fault{Route: "exec.ws", Nth: 1, Do: emulator.FaultDropAfter, Bytes: 20}); err != nil {
+		t.Fatal(err)
+	}
+	j := w.exec(bus.ExecRequest{JobID: "dropped", Shell: ticking})
+	w.until(j, bus.EventStdout)
+	w.run("go-on", "home", "sleep 1; touch /workspace/go")
+	r := w.wait(j)
+	if r.Outcome != plan.OutcomeExited || *r.ExitCode != 7 {
+		t.Errorf("ended as %s (%s)", rig.Says(r), r.Message)
+	}
+}
