@@ -27,6 +27,7 @@ func newStatusCmd(c *cli) *cobra.Command {
 // fleetStatus is what `worker status --json` prints.
 type fleetStatus struct {
 	Server      string                  `json:"server"`
+	Workers     []bus.WorkerState       `json:"workers"`
 	Execution   bus.ExecutionSwitch     `json:"execution"`
 	JournalFull float64                 `json:"journal_full"`
 	Queues      []queueRow              `json:"queues"`
@@ -80,6 +81,9 @@ func (c *cli) status(ctx context.Context) error {
 func (s *fleetStatus) readBus(ctx context.Context, b *bus.Bus) error {
 	var err error
 	if s.Execution, err = b.Execution(ctx); err != nil {
+		return err
+	}
+	if s.Workers, err = b.Workers(ctx); err != nil {
 		return err
 	}
 	if s.JournalFull, err = b.JournalShare(ctx); err != nil {
@@ -137,6 +141,15 @@ func (c *cli) printStatus(s fleetStatus) error {
 		pair{"dead letters", strings.Join(dead, ", ")}, pair{"oldest dead", c.since(s.OldestDead)})
 	for _, u := range s.Unclear {
 		c.say("warning: %s", u)
+	}
+	if err := printRows(c, s.Workers, "WORKER VERSION RUNNING SLOTS DRAINING LAST-PROVIDER-ERROR", func(w bus.WorkerState) []string {
+		failed := w.LastProviderError
+		if failed != "" {
+			failed += " " + c.since(w.LastProviderAt)
+		}
+		return []string{w.ID, w.Version, strconv.Itoa(w.Running), strconv.Itoa(w.Slots), strconv.FormatBool(w.Draining), failed}
+	}); err != nil {
+		return err
 	}
 	if err := printRows(c, s.Queues, "QUEUE KIND TENANT COUNT OLDEST", func(q queueRow) []string {
 		return []string{string(q.Queue), string(q.Kind), q.Tenant, strconv.FormatUint(q.Count, 10), c.since(q.Oldest)}

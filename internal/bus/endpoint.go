@@ -56,7 +56,7 @@ func (c EndpointConfig) withDefaults() EndpointConfig {
 		}
 	}
 	if c.Name == "" {
-		c.Name = "wakebus-worker"
+		c.Name = workerService
 	}
 	if c.Version == "" {
 		c.Version = "0.0.0"

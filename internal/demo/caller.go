@@ -98,6 +98,9 @@ func (p *pending) until(ctx context.Context, kind bus.EventKind) error {
 		if e.Kind == kind {
 			return nil
 		}
+		if e.Kind == bus.EventResult {
+			return fmt.Errorf("job %s ended before %s: %s", p.seen.job, kind, p.seen.says())
+		}
 	}
 }
 

@@ -159,7 +159,7 @@ func exited(x *expect, s *seen, code int) {
 }
 
 func (d *demo) first(ctx context.Context) (string, error) {
-	s, x, err := d.run(ctx, bus.ExecRequest{Shell: "echo to stdout; echo to stderr >&2; echo kept > /workspace/kept; sleep 0.3; echo done"})
+	s, x, err := d.run(ctx, bus.ExecRequest{Shell: "echo to stdout; echo to stderr >&2; echo kept > kept; sleep 0.3; echo done"})
 	if err != nil {
 		return "", err
 	}
@@ -194,7 +194,7 @@ func (d *demo) asleep(ctx context.Context) (string, error) {
 		return "", err
 	}
 	before := em.Count("exec.ws", d.home)
-	s, x, err := d.run(ctx, bus.ExecRequest{Shell: "echo ran >> /workspace/count; wc -l < /workspace/count"})
+	s, x, err := d.run(ctx, bus.ExecRequest{Shell: "echo ran >> count; wc -l < count"})
 	if err != nil {
 		return "", err
 	}
@@ -216,7 +216,7 @@ func (d *demo) nonZero(ctx context.Context) (string, error) {
 }
 
 func (d *demo) timeout(ctx context.Context) (string, error) {
-	s, x, err := d.run(ctx, bus.ExecRequest{Shell: "sleep 1234 & echo $! > /workspace/pid; wait", TimeoutMs: 700})
+	s, x, err := d.run(ctx, bus.ExecRequest{Shell: "sleep 1234 & echo $! > pid; wait", TimeoutMs: 700})
 	if err != nil {
 		return "", err
 	}
