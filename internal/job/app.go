@@ -211,6 +211,14 @@ func (a *App) authorizer() (*authz.Authorizer, error) {
 	return authz.New(ac)
 }
 
+// grace is the setting as the worker takes it, where zero stands for its default.
+func grace(d time.Duration) time.Duration {
+	if d == 0 {
+		return -1
+	}
+	return d
+}
+
 func (a *App) workerConfig(opt AppConfig) Config {
 	c := a.cfg
 	tiers := func(l config.TierLimits) map[string]int {
@@ -221,7 +229,7 @@ func (a *App) workerConfig(opt AppConfig) Config {
 		return m
 	}
 	return Config{
-		Slots: c.Slots, DrainGrace: c.DrainGrace, LeaseTTL: c.LeaseTTL, HardExpiry: c.HardExpiry, CreatePatience: c.CreatePatience,
+		Slots: c.Slots, DrainGrace: grace(c.DrainGrace), LeaseTTL: c.LeaseTTL, HardExpiry: c.HardExpiry, CreatePatience: c.CreatePatience,
 		Limits:      lease.Limits{Exec: tiers(c.LimitExec), Terminal: tiers(c.LimitTerminal), File: c.LimitFile, Tenant: c.LimitTenant, Global: c.LimitGlobal},
 		StreamBytes: c.StreamBytes.Bytes(), StreamHardCap: c.StreamHardCap.Bytes(), EgressAllow: c.EgressAllow, DeploymentID: c.DeploymentID,
 		TenantBacklog: c.TenantBacklog, Version: opt.Build.Version, Logger: a.log.Logger, Registerer: opt.Registry,

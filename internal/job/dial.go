@@ -110,13 +110,14 @@ func (r *run) notStarted(ctx context.Context, err error) *ending {
 		return fenced()
 	case errors.As(err, &taken):
 		return rejoin(nil)
+	case errors.Is(err, errDraining), errors.Is(err, context.Canceled), sprites.ClassOf(err) == sprites.ClassCanceled:
+		// It is not known whether the dial was journalled, or reached the Sprite; the successor finds out.
+		r.contested = true
+		return r.interrupted(ctx, err)
 	case r.chain.Record().Phase.Before(plan.PhaseDialing):
 		return r.provisionFailed(ctx, "dial", err)
 	case errors.Is(err, sprites.ErrGuardUnwritable):
 		return failed(plan.ReasonExecutionFailed, bus.ClassExecutionFailed, "The sandbox's home folder cannot be written.", err)
-	case sprites.ClassOf(err) == sprites.ClassCanceled:
-		r.contested = true
-		return r.interrupted(ctx, err)
 	case refused(err) && !r.contested:
 		// A handshake that was refused with a status started nothing.
 		return r.provisionFailed(ctx, "dial", err)

@@ -44,7 +44,7 @@ type Config struct {
 	Epoch string
 	// Slots is how many jobs run at once. Defaults to 16.
 	Slots int
-	// DrainGrace is how long running jobs may finish at the end of Run. Defaults to 30 s.
+	// DrainGrace is how long running jobs may finish at the end of Run; negative is not at all. Defaults to 30 s.
 	DrainGrace time.Duration
 	// Limits are the concurrency limits. Defaults to lease.DefaultLimits.
 	Limits lease.Limits
@@ -134,7 +134,7 @@ func (c Config) validate() error {
 	if c.StreamBytes < 0 || c.StreamHardCap < c.StreamBytes {
 		errs = append(errs, fmt.Errorf("stream bytes %d and hard cap %d do not fit", c.StreamBytes, c.StreamHardCap))
 	}
-	if c.DrainGrace < 0 || c.HardExpiry < 0 || c.CreatePatience < 0 {
+	if c.HardExpiry < 0 || c.CreatePatience < 0 {
 		errs = append(errs, errors.New("a duration is negative"))
 	}
 	return errors.Join(errs...)

@@ -69,7 +69,7 @@ func TestARollingRestartUnderLoadLosesNothing(t *testing.T) {
 	load := func(wave int) {
 		for i := range 8 {
 			id := fmt.Sprintf("load-%d-%d", wave, i)
-			jobs = append(jobs, w.exec(bus.ExecRequest{JobID: id, Shell: count(id) + "; echo a; sleep 0.5; echo b"}))
+			jobs = append(jobs, w.exec(bus.ExecRequest{JobID: id, Shell: count(id) + "; echo a; sleep 3; echo b"}))
 		}
 		w.until(jobs[len(jobs)-8], bus.EventStdout) // the wave has begun to run
 	}

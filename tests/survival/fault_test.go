@@ -23,73 +23,84 @@ func TestCase40And60AFaultAtAnyStepLeavesNoSlotAndNoLie(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.run("make", "home", "true")
+	plans := map[string]*fault{}
 	for _, step := range job.Steps() {
 		for _, panics := range []bool{false, true} {
-			name := fmt.Sprintf("%s-%v", step, panics)
-			w.failOnce(step, name, panics)
-			req := bus.ExecRequest{JobID: name, Shell: "echo " + name + " >> /workspace/runs; echo out; sleep 0.3; exit 3"}
-			before := step == job.StepAfterClaim || step == job.StepAfterLease || step == job.StepPlanning ||
-				step == job.StepProvisioning || step == job.StepPlanned || step == job.StepDialing
-			switch step {
-			case job.StepStopping:
-				req.Shell = "echo " + name + " >> /workspace/runs; echo out; sleep 600"
-				req.TimeoutMs = 500
-			case job.StepParked:
-				deadline := time.Now().Add(time.Hour)
-				req.OnLimit, req.Deadline = "wait", &deadline
-				holder := w.execAs(bus.ExecRequest{JobID: "hold-" + name, Shell: "sleep 600"}, "user-"+name, "free")
-				w.until(holder, bus.EventStarted)
-				parked := w.execAs(req, "user-"+name, "free")
-				w.until(parked, bus.EventWaiting)
-				w.cancel(holder.ID)
-				w.canceled(holder)
-				w.exited(parked, 3)
-				continue
-			case job.StepBeforeClaim, job.StepAfterClaim, job.StepAfterLease, job.StepPlanning, job.StepProvisioning, job.StepPlanned,
-				job.StepDialing, job.StepOpened, job.StepStarted, job.StepStreaming, job.StepExited, job.StepBeforeRelease,
-				job.StepBeforeResult, job.StepAfterResult, job.StepAfterLetter, job.StepBeforeAck:
-			}
-			j := w.exec(req)
-			r := w.wait(j)
-			switch {
-			case step == job.StepStopping:
-				if r.Outcome != plan.OutcomeTimedOut || r.Stopped != "confirmed" {
-					t.Errorf("%s: %s, stopped %s", name, rig.Says(r), r.Stopped)
-				}
-			case before && r.Outcome == plan.OutcomeFailed && r.Reason == plan.ReasonError:
-				if slices.Contains(j.Kinds(), bus.EventDialing) {
-					t.Errorf("%s: said not to have run, but was dialled", name)
-				}
-			case r.Outcome != plan.OutcomeExited || *r.ExitCode != 3:
-				t.Errorf("%s: %s (%s): %v", name, rig.Says(r), r.Message, j.Kinds())
-			}
+			id := fmt.Sprintf("%s-%v", step, panics)
+			plans[id] = &fault{step: step, panics: panics}
 		}
 	}
-	w.onStep(nil)
-	w.nothingLeft()
-	runs := map[string]int{}
-	for _, id := range lines(string(w.run("count", "home", "cat /workspace/runs").Stdout)) {
-		runs[id]++
-	}
-	for id, n := range runs {
-		if id != "" && n != 1 {
-			t.Errorf("%s ran %d times", id, n)
-		}
-	}
-}
-
-// failOnce makes the next passing of a step by the job fail.
-func (w *world) failOnce(step job.Step, id string, panics bool) {
-	var done atomic.Bool
 	w.onStep(func(_ context.Context, s job.Step, k bus.RunKey) error {
-		if s != step || k.Job != id || done.Swap(true) {
+		f := plans[k.Job]
+		if f == nil || s != f.step || f.done.Swap(true) {
 			return nil
 		}
-		if panics {
+		if f.panics {
 			panic("injected")
 		}
 		return errInjected
 	})
+	for id, f := range plans {
+		f.job = w.faulty(id, f)
+	}
+	for id, f := range plans {
+		w.judgeFault(id, f)
+	}
+	w.nothingLeft()
+	ran := lines(string(w.run("count", "home", "cat /workspace/runs").Stdout))
+	if once := slices.Compact(slices.Clone(ran)); len(once) != len(ran) {
+		t.Errorf("something ran twice: %v", ran)
+	}
+}
+
+// fault is a step that fails once for one job.
+type fault struct {
+	step   job.Step
+	panics bool
+	done   atomic.Bool
+	job    *rig.Job
+}
+
+// faulty publishes the job whose step will fail.
+func (w *world) faulty(id string, f *fault) *rig.Job {
+	w.t.Helper()
+	req := bus.ExecRequest{JobID: id, Shell: count(id) + "; echo out; sleep 0.3; exit 3"}
+	if f.step == job.StepStopping {
+		req.Shell, req.TimeoutMs = count(id)+"; echo out; sleep 600", 500
+	}
+	if f.step != job.StepParked {
+		return w.exec(req)
+	}
+	deadline := time.Now().Add(time.Hour)
+	req.OnLimit, req.Deadline = "wait", &deadline
+	holder := w.execAs(bus.ExecRequest{JobID: "hold-" + id, Shell: "sleep 600"}, "user-"+id, "free")
+	w.until(holder, bus.EventStarted)
+	parked := w.execAs(req, "user-"+id, "free")
+	w.until(parked, bus.EventWaiting)
+	w.cancel(holder.ID)
+	w.canceled(holder)
+	return parked
+}
+
+// judgeFault holds a job's end against what its fault may have done to it.
+func (w *world) judgeFault(id string, f *fault) {
+	w.t.Helper()
+	r := w.wait(f.job)
+	before := slices.Index(job.Steps(), f.step) <= slices.Index(job.Steps(), job.StepDialing)
+	switch {
+	case !f.done.Load():
+		w.t.Errorf("%s: the step was not passed", id)
+	case f.step == job.StepStopping:
+		if r.Outcome != plan.OutcomeTimedOut || r.Stopped != "confirmed" {
+			w.t.Errorf("%s: %s, stopped %s", id, rig.Says(r), r.Stopped)
+		}
+	case before && r.Outcome == plan.OutcomeFailed && r.Reason == plan.ReasonError:
+		if slices.Contains(f.job.Kinds(), bus.EventDialing) {
+			w.t.Errorf("%s: said not to have run, but was dialled", id)
+		}
+	case r.Outcome != plan.OutcomeExited || *r.ExitCode != 3:
+		w.t.Errorf("%s: %s (%s): %v", id, rig.Says(r), r.Message, f.job.Kinds())
+	}
 }
 
 // nothingLeft waits until no request stands in a queue and no lease is held.
@@ -97,7 +108,7 @@ func (w *world) nothingLeft() {
 	w.t.Helper()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
-	for {
+	for first := true; ; first = false {
 		depths, err := w.Bus.Backlog(w.ctx)
 		if err != nil {
 			w.t.Fatal(err)
@@ -105,6 +116,9 @@ func (w *world) nothingLeft() {
 		held := w.leases()
 		if len(depths) == 0 && len(held) == 0 {
 			return
+		}
+		if first {
+			w.t.Logf("still there: requests %+v, leases %v", depths, held)
 		}
 		select {
 		case <-tick.C:

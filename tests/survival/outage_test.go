@@ -149,19 +149,26 @@ func TestARedisRestartTouchesNoCommand(t *testing.T) {
 	w.nothingLeft()
 }
 
-// The provider is away for a while after the connection was lost: it is asked again, and the command's own end stands.
+// The connection is lost, and the provider away after that: it is asked again, and the command's own end stands.
 func TestAProviderOutageDuringARunIsOutwaited(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.run("make", "home", "true")
-	if err := w.inst.Emulator().AddFaults(emulator.Fault{Route: "exec.ws", Nth: 1, Do: emulator.FaultDropAfter, Bytes: 20}); err != nil {
+	emu := w.inst.Emulator()
+	if err := emu.AddFaults(emulator.Fault{Route: "exec.ws", Nth: 1, Do: emulator.FaultDropAfter, Bytes: 30}); err != nil {
 		t.Fatal(err)
 	}
-	j := w.exec(bus.ExecRequest{JobID: "dropped", Shell: ticking})
+	before := emu.Count("*", "*")
+	j := w.exec(bus.ExecRequest{JobID: "dropped", Shell: "for i in 0 1 2 3 4 5 6 7; do echo tick $i; sleep 0.3; done; exit 7"})
 	w.until(j, bus.EventStdout)
-	w.run("go-on", "home", "sleep 1; touch /workspace/go")
+	if err := emu.AddFaults(emulator.Fault{Route: "*", Do: emulator.FaultStatus, Status: 503}); err != nil {
+		t.Fatal(err)
+	}
+	<-time.After(4 * time.Second) // the command ends meanwhile, unseen
+	emu.ClearFaults()
 	r := w.wait(j)
 	if r.Outcome != plan.OutcomeExited || *r.ExitCode != 7 {
-		t.Errorf("ended as %s (%s)", rig.Says(r), r.Message)
+		t.Errorf("ended as %s (%s) after %d calls: %v", rig.Says(r), r.Message, emu.Count("*", "*")-before, j.Kinds())
 	}
+	w.nothingLeft()
 }

@@ -86,7 +86,7 @@ func TestACommandIsStoppedAtItsOutputCap(t *testing.T) {
 		"kill":     {StreamBytes: 1000, OnOutputLimit: "kill"},
 		"hard-cap": {},
 	} {
-		req.JobID, req.Shell = name, "echo $$ > /workspace/pid-"+name+"; trap '' PIPE; while :; do seq 1 1000; done"
+		req.JobID, req.Shell = name, "echo $$ > /workspace/pid-"+name+"; exec yes"
 		j := w.exec(req)
 		r := w.wait(j)
 		if r.Outcome != plan.OutcomeOutputLimit || r.Stopped != "confirmed" || r.ExitCode != nil || !r.Truncated {
