@@ -28,7 +28,10 @@ func leaseID(k bus.RunKey, attempt int) string {
 }
 
 func (r *run) leaseRequest(kind lease.Kind) lease.Request {
-	rec := r.chain.Record()
+	return r.leaseRequestOf(kind, r.chain.Record())
+}
+
+func (r *run) leaseRequestOf(kind lease.Kind, rec bus.Record) lease.Request {
 	scopes := lease.Scopes(kind, r.key.Tenant, r.actor.User, string(r.actor.Tier), r.w.cfg.Limits)
 	hold := holdMargin
 	if q := r.req.exec; q != nil {
@@ -102,6 +105,46 @@ func (r *run) full(d *lease.Denied) *ending {
 		wait = min(wait, d.Expires+time.Second)
 	}
 	return park(what, d.Scope.Label(), r.w.now().Add(r.w.jitter(wait)), held)
+}
+
+// inLine reports whether the run may stand in a line for a slot.
+func (r *run) inLine() bool {
+	q := r.req.exec
+	return q != nil && (q.Waits() || q.Serial())
+}
+
+// leaveLine takes a run that ends out of the lines, so that no freed slot is kept for it. It is an accelerator: a call
+// that is lost costs the next in line its own look.
+func (r *run) leaveLine(ctx context.Context) {
+	if !r.inLine() || r.actor.User == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, releaseWithin)
+	defer cancel()
+	if err := r.w.leases.Leave(ctx, r.leaseRequest(lease.KindExec)); err != nil {
+		r.log.Debug().Err(err).Msg("run left in line; its place runs out")
+	}
+}
+
+// leaveParked does the same for a run that nobody owns.
+func (w *Worker) leaveParked(ctx context.Context, key bus.RunKey, rec bus.Record) {
+	parked, ok, err := w.bus.ParkedShow(ctx, key)
+	if err != nil || !ok || rec.Actor == nil {
+		return
+	}
+	q, err := bus.ParseExec(parked.Data, bus.WithHardCap(w.cfg.StreamHardCap))
+	if err != nil {
+		return
+	}
+	r := &run{w: w, key: key, req: &request{key: key, kind: bus.KindExec, exec: q}, actor: *rec.Actor, log: w.log}
+	if !r.inLine() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, releaseWithin)
+	defer cancel()
+	if err := w.leases.Leave(ctx, r.leaseRequestOf(lease.KindExec, rec)); err != nil {
+		w.log.Debug().Err(err).Stringer("run", key).Msg("run left in line; its place runs out")
+	}
 }
 
 // jobsOf turns lease ids into job ids for a person.

@@ -98,7 +98,10 @@ func (r *run) authEnding(err error) *ending {
 	case err == nil:
 		return nil
 	case errors.As(err, &no):
-		r.w.auditBlock(r, no.Reason, no.Detail, no.Anomaly)
+		if no.Anomaly || no.Reason.Info().Authorization {
+			// A switch that is off, or a ceiling, says nothing about the caller (case 61).
+			r.w.auditBlock(r, no.Reason, no.Detail, no.Anomaly)
+		}
 		e := denied(no.Reason, "")
 		e.cause = err
 		return e

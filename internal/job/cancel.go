@@ -95,6 +95,7 @@ func (w *Worker) endParked(ctx context.Context, tenant, job string, stop stopAsk
 	}
 	body.Run = chain.Record()
 	w.met.result(q.kind, &body)
+	w.leaveParked(ctx, q.key, rec)
 	if _, err := w.bus.Unpark(ctx, q.key); err != nil {
 		// The schedule still fires; whoever gets it finds the result.
 		w.log.Debug().Err(err).Msg("schedule of a canceled run not removed")

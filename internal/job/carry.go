@@ -15,8 +15,7 @@ import (
 )
 
 type (
-	runKey      = bus.RunKey
-	leaseFilter = lease.Filter
+	runKey = bus.RunKey
 )
 
 func parseRun(tenant, job, run string) (bus.RunKey, bool) {

@@ -96,7 +96,7 @@ const maxListed = 200
 // tearDown plans the end and does what the plan says.
 func (r *run) tearDown(ctx context.Context) *ending {
 	hold := session.Hold{Run: r.key.String(), Seq: r.chain.Record().Queued}
-	presence := plan.PresenceUnknown
+	presence, stray := plan.PresenceUnknown, ""
 	for range maxPlans {
 		snap, err := r.w.links.Load(ctx, r.id)
 		if err != nil {
@@ -118,14 +118,13 @@ func (r *run) tearDown(ctx context.Context) *ending {
 			return r.endedNothing(ctx, snap, hold, decided)
 		case plan.ActionTeardown:
 			if decided.LookUp {
-				found, e := r.lookUp(ctx)
-				if e != nil {
+				var e *ending
+				if presence, stray, e = r.lookUp(ctx); e != nil {
 					return e
 				}
-				presence = found
 				continue
 			}
-			e, again := r.delete(ctx, snap, hold, decided)
+			e, again := r.delete(ctx, snap, hold, decided, stray)
 			if again {
 				continue
 			}
@@ -141,27 +140,30 @@ func (r *run) tearDown(ctx context.Context) *ending {
 
 // takeForEnd takes the link from a run that has ended; its jobs were canceled just now.
 func (r *run) takeForEnd(ctx context.Context, snap session.Snapshot, hold session.Hold) (session.Snapshot, error) {
-	until, err := r.w.heldUntil(ctx, snap.Link.Holder)
+	until, err := r.w.heldUntil(ctx, snap)
 	if err != nil || !until.IsZero() {
 		return snap, err
 	}
 	return r.w.links.TakeHold(ctx, snap, hold)
 }
 
-// lookUp asks for a Sprite that no link names: one may have been made whose link was lost.
-func (r *run) lookUp(ctx context.Context) (plan.Presence, *ending) {
-	name, err := r.w.namer.Name(r.id)
+// lookUp asks for a Sprite that no link names, by the present secret's name and by the earlier one's: one may have been
+// made whose link was lost.
+func (r *run) lookUp(ctx context.Context) (plan.Presence, string, *ending) {
+	names, err := r.w.namer.Names(r.id)
 	if err != nil {
-		return plan.PresenceUnknown, failed(plan.ReasonMisconfigured, bus.ClassProvisionInvalid, "", err)
+		return plan.PresenceUnknown, "", failed(plan.ReasonMisconfigured, bus.ClassProvisionInvalid, "", err)
 	}
-	_, err = r.w.sprites.Get(ctx, name)
-	switch {
-	case err == nil:
-		return plan.PresencePresent, nil
-	case sprites.ClassOf(err) == sprites.ClassNotFound:
-		return plan.PresenceGone, nil
+	for _, name := range names {
+		_, err := r.w.sprites.Get(ctx, name)
+		switch {
+		case err == nil:
+			return plan.PresencePresent, name, nil
+		case sprites.ClassOf(err) != sprites.ClassNotFound:
+			return plan.PresenceUnknown, "", r.provisionFailed(ctx, "look up", err)
+		}
 	}
-	return plan.PresenceUnknown, r.provisionFailed(ctx, "look up", err)
+	return plan.PresenceGone, "", nil
 }
 
 // endedNothing ends a session without a Sprite; the tombstone keeps an older request from making one.
@@ -174,16 +176,14 @@ func (r *run) endedNothing(ctx context.Context, snap session.Snapshot, hold sess
 	return ended(decided, false)
 }
 
-// delete tears the session's Sprite down. An unconfirmed tear-down keeps the link as its reclaim record.
-func (r *run) delete(ctx context.Context, snap session.Snapshot, hold session.Hold, decided plan.Plan) (e *ending, again bool) {
-	name, err := r.w.namer.Name(r.id)
-	if err != nil && snap.Link.Sandbox == "" {
-		return failed(plan.ReasonMisconfigured, bus.ClassProvisionInvalid, "", err), false
+// delete tears the session's Sprite down: the link's, else the one that was found by name. An unconfirmed tear-down
+// keeps the link as its reclaim record.
+func (r *run) delete(ctx context.Context, snap session.Snapshot, hold session.Hold, decided plan.Plan, stray string) (e *ending, again bool) {
+	name := snap.Link.Sandbox
+	if name == "" {
+		name = stray
 	}
-	if snap.Link.Sandbox != "" {
-		name = snap.Link.Sandbox
-	}
-	snap, err = r.w.links.BeginTeardown(ctx, snap, hold, name, true)
+	snap, err := r.w.links.BeginTeardown(ctx, snap, hold, name, true)
 	switch {
 	case errors.Is(err, session.ErrConflict), errors.Is(err, session.ErrEnded):
 		return nil, true
@@ -214,28 +214,7 @@ func ended(decided plan.Plan, pending bool) *ending {
 	return &ending{result: bus.ResultBody{Outcome: plan.OutcomeEnded, Plan: decided.Action, Why: decided.Why, Pending: &pending}}
 }
 
-// deleteSprite deletes by name and waits until the name reads 404, for at most patience in all. Never two deletes at
-// once: the caller holds the link in tearing_down.
+// deleteSprite is deleteAndWait for a worker.
 func (w *Worker) deleteSprite(ctx context.Context, name string, patience time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	if err := w.sprites.Delete(ctx, name); err != nil {
-		return err
-	}
-	for {
-		_, err := w.sprites.Get(ctx, name)
-		if sprites.ClassOf(err) == sprites.ClassNotFound {
-			return nil
-		}
-		t := w.timer(w.now().Add(pollEvery))
-		select {
-		case <-t.C():
-		case <-ctx.Done():
-			t.Stop()
-			if err == nil {
-				err = fmt.Errorf("sprite %s still exists after its delete", name)
-			}
-			return err
-		}
-	}
+	return deleteAndWait(ctx, w.sprites, w.clock, name, patience)
 }

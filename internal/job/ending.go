@@ -83,6 +83,14 @@ func lost(message string, cause error) *ending {
 	}}
 }
 
+// gaveUp ends a run because a part that is needed stayed away for too long. Nothing is wrong with the run, so it leaves
+// no dead letter; its caller may send it again.
+func gaveUp(reason plan.Reason, cause error) *ending {
+	e := failed(reason, "", "", cause)
+	e.letter = ""
+	return e
+}
+
 func expired(message string) *ending {
 	return &ending{result: bus.ResultBody{Outcome: plan.OutcomeExpired, Message: message}}
 }

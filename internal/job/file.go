@@ -44,6 +44,9 @@ func (f files) ReadFile(ctx context.Context, c bus.FileCall, p bus.FileReadParam
 
 // WriteFile writes one file, and makes its folders.
 func (f files) WriteFile(ctx context.Context, c bus.FileCall, p bus.FileWriteParams, data []byte) (*bus.FileWritten, error) {
+	if most := f.w.bus.MaxFileBytes(); int64(len(data)) > most {
+		return nil, endpointError(plan.ReasonContentTooLarge, fmt.Sprintf("It takes %d bytes at most.", most))
+	}
 	mode := fs.FileMode(0o644)
 	if p.Mode != "" {
 		n, err := strconv.ParseUint(p.Mode, 8, 32)
@@ -87,16 +90,19 @@ func (f files) serve(ctx context.Context, c bus.FileCall, q fileAsk, call func(c
 		var no *bus.EndpointError
 		if errors.As(err, &no) {
 			rec.Outcome, rec.Reason = plan.OutcomeDenied, no.Reason
+			rec.Anomaly = rec.Anomaly || no.Reason == plan.ReasonPathEscape
 		}
-		w.audit.Record(ctx, rec)
+		// The caller's context may have ended; what was done is recorded all the same.
+		w.audit.Record(context.WithoutCancel(ctx), rec)
 	}()
 	if err != nil {
+		var no *authz.Denied
+		rec.Anomaly = errors.As(err, &no) && no.Anomaly
 		return endpointError(authReason(err), "")
 	}
 	rec.Actor = auditActor(&bus.Actor{User: actor.User, Tier: actor.Tier, Drive: actor.Drive})
 	confined, err := plan.ConfinePath("", q.path)
 	if err != nil {
-		rec.Anomaly = true
 		return endpointError(plan.ReasonPathEscape, "")
 	}
 	if confined == plan.Workspace {
@@ -130,6 +136,13 @@ func (f files) within(ctx context.Context, actor authz.Actor, key session.Key, n
 		}
 		if w.sprites == nil {
 			return endpointError(plan.ReasonMisconfigured, "")
+		}
+		inside, err := w.sprites.Inside(ctx, snap.Link.Sandbox, plan.Workspace, name)
+		if err != nil {
+			return err
+		}
+		if !inside {
+			return endpointError(plan.ReasonPathEscape, "A symbolic link leads there.")
 		}
 		if err := call(ctx, snap.Link.Sandbox, name); err != nil {
 			return err

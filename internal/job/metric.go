@@ -22,6 +22,7 @@ type metrics struct {
 	panics     prometheus.Counter
 	requeued   prometheus.Counter
 	swept      *prometheus.CounterVec
+	sweepStops prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
@@ -49,10 +50,11 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		unleased:   counter("unleased_total", "Running commands that no lease counts because Redis was away."),
 		panics:     counter("panics_total", "Runs that panicked; each is a defect."),
 		requeued:   counter("requeued_total", "Runs that no message carried and that were queued again."),
+		sweepStops: counter("sweep_stops_total", "Sweeps that stopped or failed; look at what they found before anything is deleted."),
 		swept:      vec("swept_total", "Sandboxes that the sweep judged, by what it did.", "verdict"),
 	}
 	for _, c := range []prometheus.Collector{m.jobs, m.stages, m.wakes, m.bytes, m.running, m.parked, m.takeovers,
-		m.handedOver, m.fenced, m.duplicates, m.unleased, m.panics, m.requeued, m.swept} {
+		m.handedOver, m.fenced, m.duplicates, m.unleased, m.panics, m.requeued, m.swept, m.sweepStops} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/wakebus/wakebus/internal/bus"
@@ -19,6 +20,9 @@ const (
 	linkRetry = time.Second
 	// gonePatience is how long the name of a deleted Sprite may take to read 404.
 	gonePatience = 20 * time.Second
+	// dutyHold is how long a sweep or a reclaim holds a link: longer than its delete can take, so that a duty whose
+	// worker died blocks nobody for good.
+	dutyHold = time.Minute
 )
 
 // prepare plans and does what the plan says, until the session's Sprite is ready for a command or a terminal.
@@ -42,7 +46,6 @@ type preparation struct {
 	planning  time.Duration
 	// first is the action and why that the run reports: what was decided first, refined by what was found.
 	first *plan.Plan
-	fresh bool
 }
 
 func (p *preparation) do(ctx context.Context) *ending {
@@ -78,7 +81,6 @@ func (p *preparation) once(ctx context.Context) (again bool, e *ending) {
 	if p.first == nil || decided.Why == plan.WhyGone {
 		p.first = &decided
 	}
-	p.fresh = p.fresh || decided.Fresh
 	switch decided.Action {
 	case plan.ActionDeny:
 		if decided.Reason == plan.ReasonProvisionFailed {
@@ -99,7 +101,9 @@ func (p *preparation) facts(snap session.Snapshot) plan.Facts {
 	f := snap.Facts(p.w.now())
 	f.Intent, f.Authorised, f.Authentic = plan.IntentRun, true, true
 	f.HardExpiry, f.Queued = p.w.cfg.HardExpiry, p.hold.Seq
-	f.Presence, f.Recreated = p.presence, p.recreated
+	f.Presence = p.presence
+	// At most one new Sprite for one that is gone, counted over all attempts of the run.
+	f.Recreated = p.recreated || p.chain.Record().Why == plan.WhyGone
 	f.FreshStart = p.freshStart()
 	return f
 }
@@ -111,7 +115,7 @@ func (p *preparation) freshStart() bool {
 
 // takeHold takes the link over from a run that has ended, else waits for it.
 func (p *preparation) takeHold(ctx context.Context, snap session.Snapshot) (session.Snapshot, *ending) {
-	until, e := p.w.heldUntil(ctx, snap.Link.Holder)
+	until, e := p.w.heldUntil(ctx, snap)
 	if e != nil {
 		return snap, p.journal("read the journal of the link's holder", e)
 	}
@@ -125,13 +129,19 @@ func (p *preparation) takeHold(ctx context.Context, snap session.Snapshot) (sess
 	return taken, nil
 }
 
-// heldUntil says when to look again at a link that the holder has; zero when the holder's run has ended.
-func (w *Worker) heldUntil(ctx context.Context, holder string) (time.Time, error) {
-	key, err := bus.ParseRunKey(holder)
+// heldUntil says when to look again at a link that somebody holds; zero when the hold is over: the holder's run has
+// ended, or the time of a duty that is no run has run out.
+func (w *Worker) heldUntil(ctx context.Context, snap session.Snapshot) (time.Time, error) {
+	again := w.now().Add(w.jitter(linkRetry))
+	key, err := bus.ParseRunKey(snap.Link.Holder)
 	if err != nil {
-		return time.Time{}, nil //nolint:nilerr // a holder that names no run can never end, so it holds nothing
+		// A sweep or a reclaim: its delete may still be on its way, and must not meet the next Sprite of this name.
+		if time.Since(snap.Link.HeldAt) < dutyHold {
+			return again, nil
+		}
+		return time.Time{}, nil
 	}
-	last, rec, err := w.bus.LastState(ctx, key)
+	_, rec, err := w.bus.LastState(ctx, key)
 	switch {
 	case errors.Is(err, bus.ErrNoJournal):
 		return time.Time{}, nil
@@ -140,8 +150,7 @@ func (w *Worker) heldUntil(ctx context.Context, holder string) (time.Time, error
 	case rec.Phase == plan.PhaseResult:
 		return time.Time{}, nil
 	}
-	_ = last
-	return w.now().Add(w.jitter(linkRetry)), nil
+	return again, nil
 }
 
 // linkEnding turns a failed change of the link into an ending: planned anew on a conflict, by parking shortly.
@@ -215,7 +224,10 @@ func (p *preparation) make(ctx context.Context, snap session.Snapshot) (bool, *e
 	}
 	made, err := p.w.sprites.Provision(ctx, p.request(snap, true))
 	if err != nil {
-		if nothingMade(err) {
+		if deleteFailed(err) {
+			// A new Sprite that is not locked down, and its delete failed: the link is kept as its reclaim record (case 34).
+			p.condemn(ctx, snap, err)
+		} else if nothingMade(err) {
 			// Nobody need wait for a link behind which nothing stands.
 			if err := p.w.links.Drop(ctx, snap, p.hold); err != nil {
 				p.log.Warn().Err(err).Msg("link of a refused create not dropped")
@@ -230,10 +242,35 @@ func (p *preparation) make(ctx context.Context, snap session.Snapshot) (bool, *e
 	if err != nil {
 		return false, p.linkEnding("commit", err)
 	}
-	if made.Adopted && p.first.Why == plan.WhyNew {
+	if !made.Fresh && p.first.Why == plan.WhyNew {
 		p.first.Why = plan.WhyAdopted
 	}
 	return false, p.planned(ctx, snap, made)
+}
+
+// deleteFailed reports that cleaning up after a failed create failed too.
+func deleteFailed(err error) bool {
+	if e, ok := err.(*sprites.Error); ok && e.Op == sprites.OpDelete { //nolint:errorlint // each node of the tree is looked at by itself
+		return true
+	}
+	switch tree := err.(type) { //nolint:errorlint // the same
+	case interface{ Unwrap() error }:
+		return deleteFailed(tree.Unwrap())
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(tree.Unwrap(), deleteFailed)
+	}
+	return false
+}
+
+// condemn marks the link for a tear-down that the next attempt, the next run or the reclaim finishes.
+func (p *preparation) condemn(ctx context.Context, snap session.Snapshot, cause error) {
+	snap, err := p.w.links.BeginTeardown(ctx, snap, p.hold, snap.Link.Sandbox, false)
+	if err == nil {
+		_, err = p.w.links.Unconfirmed(ctx, snap, p.hold, string(sprites.ClassOf(cause)))
+	}
+	if err != nil {
+		p.log.Error().Err(err).Str("sandbox", snap.Link.Sandbox).Msg("a sandbox to be reclaimed was not recorded")
+	}
 }
 
 // nothingMade reports a create that the provider refused whole.
@@ -283,6 +320,9 @@ func (p *preparation) replace(ctx context.Context, snap session.Snapshot) (bool,
 		return false, p.linkEnding("begin tear-down of", err)
 	}
 	if err := p.w.deleteSprite(ctx, snap.Link.Sandbox, gonePatience); err != nil {
+		if _, err := p.w.links.Unconfirmed(ctx, snap, p.hold, string(sprites.ClassOf(err))); err != nil {
+			p.log.Warn().Err(err).Msg("unconfirmed tear-down not recorded")
+		}
 		return false, p.provisionFailed(ctx, "delete", err)
 	}
 	p.presence = plan.PresenceGone
@@ -346,6 +386,7 @@ func (r *run) provisionFailed(ctx context.Context, what string, err error) *endi
 	}
 	now, rec, rule := r.w.now(), r.chain.Record(), rule(err)
 	failure := failureOf(what, err, now)
+	r.w.lastFailure.Store(&failure)
 	burned, since := 1, now
 	for i, f := range rec.Failures {
 		if i == 0 {

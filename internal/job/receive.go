@@ -147,7 +147,8 @@ func (w *Worker) resume(ctx context.Context, r *run, d *bus.Delivery, last *bus.
 	waiting, waitUntil := waitOf(last)
 	facts := plan.ReceiveFacts{
 		Known: true, Phase: rec.Phase, Owner: w.ownerIs(last.Owner), Queued: rec.Queued, Message: d.Queued,
-		Waiting:         waiting && last.Owner == bus.NoOwner && w.now().Before(waitUntil),
+		// A parked copy that comes before its time was woken: its slot is kept for it now.
+		Waiting:         waiting && d.Source == bus.SourceQueue && last.Owner == bus.NoOwner && w.now().Before(waitUntil),
 		JustReconnected: w.justReconnected(),
 	}
 	switch plan.Receive(facts) {

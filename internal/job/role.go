@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/wakebus/wakebus/internal/bus"
@@ -73,7 +74,7 @@ func (w *Worker) ReclaimOnce(ctx context.Context) error {
 			errs = append(errs, err)
 			return nil
 		}
-		if snap.State() != plan.LinkTearingDown || snap.Link.Reclaim == nil {
+		if snap.State() != plan.LinkTearingDown {
 			return nil
 		}
 		if err := w.reclaim(ctx, snap); err != nil {
@@ -84,22 +85,47 @@ func (w *Worker) ReclaimOnce(ctx context.Context) error {
 	return errors.Join(append(errs, err)...)
 }
 
+// reclaim finishes one tear-down that its holder has left behind. It takes the hold first: two deletes at once could hit
+// the Sprite that comes next.
 func (w *Worker) reclaim(ctx context.Context, snap session.Snapshot) error {
-	until, err := w.heldUntil(ctx, snap.Link.Holder)
+	until, err := w.heldUntil(ctx, snap)
 	if err != nil || !until.IsZero() {
 		return err
 	}
-	hold := session.Hold{Run: snap.Link.Holder, Seq: snap.Link.HolderSeq}
-	if err := w.deleteSprite(ctx, snap.Link.Sandbox, gonePatience); err != nil {
+	if snap.Link.EndedSeq > 0 && snap.Link.EndedSeq < snap.Link.RevivedSeq {
+		if _, err := w.sprites.Get(ctx, snap.Link.Sandbox); sprites.ClassOf(err) == sprites.ClassNotFound {
+			return nil // done already, see below
+		}
+	}
+	hold := session.Hold{Run: dutyHolder("reclaim"), Seq: snap.Link.HolderSeq}
+	snap, err = w.links.TakeHold(ctx, snap, hold)
+	if errors.Is(err, session.ErrConflict) {
+		return nil // somebody else finishes it
+	}
+	if err != nil {
+		return err
+	}
+	err = w.deleteSprite(ctx, snap.Link.Sandbox, gonePatience)
+	if err != nil {
 		_, saveErr := w.links.Unconfirmed(ctx, snap, hold, string(sprites.ClassOf(err)))
 		return errors.Join(err, saveErr)
 	}
-	if snap.Link.EndedSeq > 0 {
+	switch l := snap.Link; {
+	case l.EndedSeq == 0:
+		err = w.links.Drop(ctx, snap, hold) // it was no end that tore it down
+	case l.EndedSeq >= l.RevivedSeq && l.EndedSeq > 0:
 		_, err = w.links.FinishEnd(ctx, snap, hold)
-		return err
+	default:
+		// Revived after an end, then expired: the link keeps the order of the two for the run that comes next.
 	}
-	return w.links.Drop(ctx, snap, hold)
+	if err == nil {
+		w.log.Info().Str("sandbox", snap.Link.Sandbox).Msg("an unconfirmed tear-down was finished")
+	}
+	return err
 }
+
+// dutyHolder names the holder of a link that is no run: it parses as no run's key.
+func dutyHolder(duty string) string { return duty + ":" + randomWord() }
 
 // wakeParked wakes runs whose slot has become free.
 func (w *Worker) wakeParked(ctx context.Context) error {
@@ -124,4 +150,13 @@ func (w *Worker) wakeOne(ctx context.Context, freed lease.Freed) {
 	if _, err := w.bus.Wake(ctx, key); err != nil && !errors.Is(err, bus.ErrUnreachable) {
 		w.log.Debug().Err(err).Stringer("run", key).Msg("parked run not woken; its schedule wakes it")
 	}
+}
+
+// runOfLease is the run that a lease id belongs to.
+func runOfLease(id string) (key runKey, ok bool) {
+	parts := strings.Split(id, ".")
+	if len(parts) != 4 || !plan.ValidToken(parts[0]) || !plan.ValidToken(parts[1]) {
+		return key, false
+	}
+	return parseRun(parts[0], parts[1], parts[2])
 }

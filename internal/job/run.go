@@ -162,7 +162,7 @@ func (r *run) tooLate() bool { return !r.req.deadline.IsZero() && !r.w.now().Bef
 // mayStart checks what may forbid the start at any time: the deadline (case 57) and a stop that was asked for here.
 func (r *run) mayStart() *ending {
 	if r.tooLate() {
-		return expired("Its deadline passed before it could start.")
+		return r.outOfTime()
 	}
 	select {
 	case s := <-r.stops:

@@ -40,6 +40,9 @@ func rule(err error) retryRule {
 	if errors.Is(err, sprites.ErrWorkspaceUnwritable) {
 		return retryRule{reason: plan.ReasonWorkspaceUnwritable, letter: bus.ClassWorkspaceUnwritable}
 	}
+	if errors.Is(err, sprites.ErrGuardUnwritable) {
+		return retryRule{reason: plan.ReasonExecutionFailed, letter: bus.ClassExecutionFailed}
+	}
 	if r, ok := retryRules[sprites.ClassOf(err)]; ok {
 		return r
 	}

@@ -23,6 +23,7 @@ func (r *run) settle(ctx context.Context, e *ending) {
 	// A worker that leaves must still say how it left the run; the broker bounds each call.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
 	defer cancel()
+	e = r.patience(e)
 	switch e.kind {
 	case kindResult:
 		r.finish(ctx, e)
@@ -103,6 +104,7 @@ func (r *run) finish(ctx context.Context, e *ending) {
 	} else {
 		r.release(ctx)
 	}
+	r.leaveLine(ctx)
 	body := r.resultBody(e)
 	if err := r.w.at(ctx, StepBeforeResult, r.key); err != nil {
 		r.log.Error().Err(err).Msg("step failed")
@@ -253,7 +255,7 @@ func (r *run) park(ctx context.Context, e *ending) {
 		r.delivery.Forget()
 		return
 	}
-	r.w.repark(ctx, r.key, r.delivery, wait.until, &r.log)
+	r.w.lay(ctx, r.key, r.delivery, wait, &r.log)
 	r.stopParked(ctx)
 }
 

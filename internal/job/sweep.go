@@ -5,10 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/rs/zerolog"
+
+	"github.com/wakebus/wakebus/internal/audit"
+	"github.com/wakebus/wakebus/internal/bus"
+	"github.com/wakebus/wakebus/internal/lease"
 	"github.com/wakebus/wakebus/internal/plan"
 	"github.com/wakebus/wakebus/internal/session"
 	"github.com/wakebus/wakebus/internal/sprites"
@@ -16,18 +20,11 @@ import (
 
 const (
 	sweepEvery = time.Hour
-	// sweepAgain is the least time between the two sweeps that must both find a Sprite unused.
-	sweepAgain = time.Hour
-	// sweepMargin is how much longer than the hard expiry an unlinked Sprite must have been quiet.
-	sweepMargin = 24 * time.Hour
-	// sweepMost and sweepShare bound one sweep; more candidates than that stop it, because something else is wrong.
-	sweepMost  = 20
-	sweepShare = 20 // one in so many, that is 5 %
 	// labelPrefix is reserved: labels are permissions at the provider, so ours never come from a request.
 	labelPrefix = "wakebus-"
 )
 
-// ErrSweepStopped says that the sweep found more to delete than it may, or could not see everything, and deleted nothing more.
+// ErrSweepStopped: the sweep found more to delete than it may, or could not see everything, and deleted nothing.
 var ErrSweepStopped = errors.New("the sweep stopped")
 
 // labels mark a Sprite as this deployment's.
@@ -36,179 +33,207 @@ func (w *Worker) labels() []string { return []string{DeploymentLabel(w.cfg.Deplo
 // DeploymentLabel is the label which marks a deployment's Sprites.
 func DeploymentLabel(id string) string { return labelPrefix + "deployment-" + id }
 
-// Verdict is what a sweep says of one Sprite.
-type Verdict string
-
-// The closed set of verdicts.
-const (
-	VerdictForeign Verdict = "foreign" // another deployment's, or nobody's
-	VerdictLinked  Verdict = "linked"  // a session's link names it
-	VerdictBusy    Verdict = "busy"    // a lease names it
-	VerdictRecent  Verdict = "recent"  // the provider saw it active too lately
-	VerdictOnce    Verdict = "once"    // unused, but seen so only now
-	VerdictOrphan  Verdict = "orphan"  // unused in two sweeps: to be deleted
-	VerdictDeleted Verdict = "deleted"
-	VerdictFailed  Verdict = "failed"
-)
-
-// Swept is one Sprite's verdict.
+// Swept is what a sweep says of one Sprite.
 type Swept struct {
-	Sandbox    string    `json:"sandbox"`
-	Verdict    Verdict   `json:"verdict"`
-	LastActive time.Time `json:"last_active,omitzero"`
-	FirstSeen  time.Time `json:"first_seen,omitzero"`
-	Error      string    `json:"error,omitempty"`
+	Sandbox string            `json:"sandbox"`
+	Verdict plan.SweepVerdict `json:"verdict"`
+	Why     string            `json:"why"`
+	Deleted bool              `json:"deleted"`
+	Error   string            `json:"error,omitempty"` // the class of a failed deletion
+
+	instance string
 }
 
-// Sweeper finds Sprites that no session has any more. It remembers what it saw in earlier sweeps; methods may be called
-// concurrently.
+// SweepReport is one look at every Sprite.
+type SweepReport struct {
+	Rows []Swept
+	// Doomed are the rows to delete, Budget how many one sweep may.
+	Doomed, Budget int
+	// Complete is false when the provider's listing was cut short.
+	Complete bool
+
+	next sightings
+}
+
+// Stopped is nil, or wraps ErrSweepStopped and says why nothing may be deleted by this report.
+func (r *SweepReport) Stopped() error {
+	switch {
+	case !r.Complete:
+		return fmt.Errorf("%w: the provider's listing is not complete", ErrSweepStopped)
+	case r.Doomed > r.Budget:
+		return fmt.Errorf("%w: %d of %d sandboxes look unused, one sweep may delete %d; look at them first", ErrSweepStopped, r.Doomed, len(r.Rows), r.Budget)
+	}
+	return nil
+}
+
+// SweepDeps are the parts that a Sweeper works with.
+type SweepDeps struct {
+	Bus     *bus.Bus
+	Leases  *lease.Manager
+	Links   *session.Store
+	Sprites *sprites.Client
+	// Audit records each deletion.
+	Audit func(context.Context, audit.Record) bool
+}
+
+// SweepConfig configures a Sweeper.
+type SweepConfig struct {
+	// DeploymentID marks the Sprites that may be deleted at all. Defaults to "default".
+	DeploymentID string
+	// HardExpiry is the deployment's; 0 = never, and then nothing is deleted. Defaults to 0.
+	HardExpiry time.Duration
+	// Clock is its time. Defaults to the real one.
+	Clock Clock
+	// Log gets a line per deletion. Defaults to none.
+	Log zerolog.Logger
+}
+
+// Sweeper finds Sprites that nobody has any more. What it saw is kept beside the links, so that sweeps of different
+// workers and operators add up. Its methods may be called concurrently; they block for one call per page of Sprites and
+// some per link.
 type Sweeper struct {
-	w  *Worker
-	mu sync.Mutex // one sweep at a time; protects seen
-	// seen is when an unused Sprite (by name and instance) was first found so.
-	seen map[string]time.Time
+	deps SweepDeps
+	cfg  SweepConfig
+	mu   sync.Mutex // one sweep at a time in this process
+}
+
+// NewSweeper makes a sweeper.
+func NewSweeper(deps SweepDeps, cfg SweepConfig) (*Sweeper, error) {
+	if deps.Bus == nil || deps.Leases == nil || deps.Links == nil || deps.Sprites == nil || deps.Audit == nil {
+		return nil, errors.New("sweeper: bus, leases, links, sprites and audit must be given")
+	}
+	if cfg.DeploymentID == "" {
+		cfg.DeploymentID = "default"
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = realClock{}
+	}
+	return &Sweeper{deps: deps, cfg: cfg}, nil
 }
 
 // NewSweeper makes a sweeper over a worker's connections.
-func (w *Worker) NewSweeper() *Sweeper { return &Sweeper{w: w, seen: map[string]time.Time{}} }
+func (w *Worker) NewSweeper() (*Sweeper, error) {
+	deps := SweepDeps{Bus: w.bus, Leases: w.leases, Links: w.links, Sprites: w.sprites, Audit: w.audit.Record}
+	return NewSweeper(deps, SweepConfig{DeploymentID: w.cfg.DeploymentID, HardExpiry: w.cfg.HardExpiry, Clock: w.clock, Log: w.log})
+}
 
 // sweepSprites is the background role.
 func (w *Worker) sweepSprites(ctx context.Context) error {
-	s := w.NewSweeper()
+	s, err := w.NewSweeper()
+	if err != nil {
+		return err
+	}
 	for {
-		if w.sleep(ctx, w.jitter(sweepEvery)) != nil {
+		if err := w.sleep(ctx, w.jitter(sweepEvery)); err != nil {
 			return nil
 		}
-		report, err := s.Sweep(ctx, false)
-		for _, one := range report {
-			w.met.swept.WithLabelValues(string(one.Verdict)).Inc()
-		}
-		if err != nil {
-			w.log.Error().Err(err).Msg("sweep")
-		}
+		w.sweepOnce(ctx, s)
 	}
 }
 
-// Sweep judges every Sprite of this deployment and, unless dry, deletes the orphans. No missing link alone ever
-// deletes: a Sprite goes only when its label is this deployment's, no link and no lease names it, the provider's own
-// last activity is older than hard expiry + 24 h, and two sweeps an hour or more apart found it so. A listing that is
-// not complete deletes nothing; more candidates than 5 % or 20 stop the sweep. The report is valid with an error too.
-func (s *Sweeper) Sweep(ctx context.Context, dry bool) ([]Swept, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	w := s.w
-	all, complete, err := w.sprites.List(ctx, "")
-	if err != nil {
-		return nil, fmt.Errorf("list sprites: %w", err)
+// sweepOnce sweeps, counts, and alarms when it stopped.
+func (w *Worker) sweepOnce(ctx context.Context, s *Sweeper) {
+	report, err := s.Sweep(ctx)
+	if report != nil {
+		for _, one := range report.Rows {
+			w.met.swept.WithLabelValues(string(one.Verdict)).Inc()
+		}
 	}
-	used, err := s.used(ctx)
+	if err != nil {
+		w.met.sweepStops.Inc()
+		w.log.Error().Err(err).Msg("sweep")
+	}
+}
+
+// Look judges every Sprite and changes nothing. No missing link alone ever dooms one, see plan.Sweep.
+func (s *Sweeper) Look(ctx context.Context) (*SweepReport, error) {
+	all, complete, err := s.deps.Sprites.List(ctx, "")
+	if err != nil {
+		return nil, fmt.Errorf("%w: list sprites: %w", ErrSweepStopped, err)
+	}
+	earlier, err := s.readSightings(ctx)
 	if err != nil {
 		return nil, err
 	}
-	report, orphans := s.judge(all, used)
-	switch {
-	case !complete:
-		return report, fmt.Errorf("%w: the provider's listing is not complete", ErrSweepStopped)
-	case w.cfg.HardExpiry == 0:
-		return report, nil // never expires holds here too
-	case len(orphans) > min(sweepMost, max(1, len(all)/sweepShare)):
-		return report, fmt.Errorf("%w: %d of %d sprites look unused; look at them before deleting any", ErrSweepStopped, len(orphans), len(all))
-	case dry:
-		return report, nil
-	}
-	return report, s.delete(ctx, report, orphans)
-}
-
-// used are the names that a link or a lease has.
-func (s *Sweeper) used(ctx context.Context) (map[string]Verdict, error) {
-	used := map[string]Verdict{}
-	err := s.w.links.Walk(ctx, s.w.keys, "", func(snap session.Snapshot, err error) error {
-		if err != nil {
-			return err // a link that cannot be read may name any Sprite
-		}
-		if snap.Link.Sandbox != "" {
-			used[snap.Link.Sandbox] = VerdictLinked
-		}
-		return nil
-	})
+	use, err := s.use(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("read session links: %w", err)
+		return nil, fmt.Errorf("%w: %w", ErrSweepStopped, err)
 	}
-	held, err := s.w.leases.List(ctx, leaseFilter{})
-	if err != nil {
-		return nil, fmt.Errorf("read leases: %w", err)
-	}
-	for _, l := range held {
-		if l.Sandbox != "" {
-			used[l.Sandbox] = VerdictBusy
-		}
-	}
-	return used, nil
-}
-
-func (s *Sweeper) judge(all []sprites.Sprite, used map[string]Verdict) (report []Swept, orphans []int) {
-	now, label := s.w.now(), DeploymentLabel(s.w.cfg.DeploymentID)
-	seen := map[string]time.Time{}
+	report := &SweepReport{Complete: complete, Budget: plan.SweepBudget(len(all), complete), next: sightings{revision: earlier.revision, seen: map[string]time.Time{}}}
 	for _, sp := range all {
-		one := Swept{Sandbox: sp.Name, LastActive: sp.LastActive, Verdict: VerdictOnce}
-		quietSince := sp.LastActive
-		if quietSince.IsZero() {
-			quietSince = sp.CreatedAt
+		if err := s.judge(ctx, sp, use, earlier, report); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrSweepStopped, err)
 		}
-		switch {
-		case !slices.Contains(sp.Labels, label):
-			one.Verdict = VerdictForeign
-		case used[sp.Name] != "":
-			one.Verdict = used[sp.Name]
-		case quietSince.IsZero() || now.Sub(quietSince) < s.w.cfg.HardExpiry+sweepMargin:
-			one.Verdict = VerdictRecent
-		default:
-			id := sp.Name + "\x00" + sp.Instance
-			first, ok := s.seen[id]
-			if !ok {
-				first = now
-			}
-			seen[id], one.FirstSeen = first, first
-			if ok && now.Sub(first) >= sweepAgain {
-				one.Verdict = VerdictOrphan
-				orphans = append(orphans, len(report))
-			}
-		}
-		report = append(report, one)
 	}
-	s.seen = seen
-	return report, orphans
+	return report, nil
 }
 
-// delete deletes the orphans, looking again right before each.
-func (s *Sweeper) delete(ctx context.Context, report []Swept, orphans []int) error {
+func (s *Sweeper) judge(ctx context.Context, sp sprites.Sprite, use *usage, earlier sightings, report *SweepReport) error {
+	now := s.cfg.Clock.Now()
+	facts := plan.SweepFacts{Ours: slices.Contains(sp.Labels, DeploymentLabel(s.cfg.DeploymentID)), HardExpiry: s.cfg.HardExpiry}
+	active := sp.LastActive
+	if active.IsZero() {
+		active = sp.CreatedAt // one that never was active counts from its creation
+	}
+	if !active.IsZero() {
+		facts.ActivityKnown, facts.Idle = true, now.Sub(active)
+	}
+	id := sp.Name + "/" + sp.Instance
+	first, before := earlier.seen[id]
+	if before {
+		facts.FirstSeen = now.Sub(first)
+	} else {
+		first = now
+	}
+	// Whether it is in use costs questions, so it is asked only for one that would go otherwise.
+	verdict, why := plan.Sweep(facts)
+	if verdict != plan.SweepKeep {
+		var err error
+		if facts.InUse, err = s.inUse(ctx, sp, use); err != nil {
+			return err
+		}
+		verdict, why = plan.Sweep(facts)
+	}
+	if verdict != plan.SweepKeep {
+		report.next.seen[id] = first
+	}
+	if verdict == plan.SweepDelete {
+		report.Doomed++
+	}
+	report.Rows = append(report.Rows, Swept{Sandbox: sp.Name, Verdict: verdict, Why: why, instance: sp.Instance})
+	return nil
+}
+
+// Sweep looks, remembers what it saw, and deletes what is doomed. With an error the report may be nil or show how far
+// it came.
+func (s *Sweeper) Sweep(ctx context.Context) (*SweepReport, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	report, err := s.Look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return report, s.Delete(ctx, report)
+}
+
+// Delete remembers what a look saw and deletes what it doomed, unless Stopped. One that fails does not stop the rest.
+func (s *Sweeper) Delete(ctx context.Context, report *SweepReport) error {
+	if err := report.Stopped(); err != nil {
+		return err
+	}
+	if err := s.saveSightings(ctx, report.next); err != nil {
+		return err
+	}
 	var errs []error
-	for _, i := range orphans {
-		one := &report[i]
-		used, err := s.used(ctx)
-		if err == nil && used[one.Sandbox] != "" {
-			one.Verdict = used[one.Sandbox]
+	for i := range report.Rows {
+		row := &report.Rows[i]
+		if row.Verdict != plan.SweepDelete {
 			continue
 		}
-		if err == nil {
-			err = s.w.deleteSprite(ctx, one.Sandbox, gonePatience)
+		if err := s.remove(ctx, row); err != nil {
+			row.Error = string(sprites.ClassOf(err))
+			errs = append(errs, fmt.Errorf("sweep %s: %w", row.Sandbox, err))
 		}
-		if err != nil {
-			one.Verdict, one.Error = VerdictFailed, string(sprites.ClassOf(err))
-			errs = append(errs, fmt.Errorf("delete %s: %w", one.Sandbox, err))
-			continue
-		}
-		one.Verdict = VerdictDeleted
-		s.w.log.Warn().Str("sandbox", one.Sandbox).Msg("an unused sandbox was deleted")
 	}
 	return errors.Join(errs...)
-}
-
-// runOfLease is the run that a lease id belongs to.
-func runOfLease(id string) (key runKey, ok bool) {
-	parts := strings.Split(id, ".")
-	if len(parts) != 4 || !plan.ValidToken(parts[0]) || !plan.ValidToken(parts[1]) {
-		return key, false
-	}
-	return parseRun(parts[0], parts[1], parts[2])
 }

@@ -169,6 +169,10 @@ type Worker struct {
 	// group holds the goroutines of runs; Run waits for it.
 	group    sync.WaitGroup
 	draining atomic.Bool
+	// laying makes counting a tenant's parked runs and parking one more a single step.
+	laying sync.Mutex
+	// lastFailure is the provider's last failure, for operators.
+	lastFailure atomic.Pointer[bus.Failure]
 	// cancelSlots bounds how many cancels of parked runs are carried out at once.
 	cancelSlots chan struct{}
 }

@@ -1,0 +1,37 @@
+package sprites
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"slices"
+)
+
+//go:embed inside.sh
+var insideScript string
+
+// Inside reports whether a path stays in a folder of the Sprite once every symbolic link on its way is followed. Both
+// are absolute. It runs a command, so it wakes the Sprite. The guest is root and may change a link right after: this
+// keeps honest tools within bounds, and the Sprite's own walls hold the rest. It blocks for a few CallTimeouts at most.
+func (c *Client) Inside(ctx context.Context, sprite, folder, name string) (bool, error) {
+	file, err := guestPath(name)
+	if err == nil {
+		err = checkName(OpFiles, sprite)
+	}
+	if err != nil {
+		return false, fmt.Errorf("resolve path: %w", err)
+	}
+	marker := c.cfg.Nonce()
+	out, err := c.run(ctx, probe{sprite: sprite, limit: c.cfg.CallTimeout, argv: []string{"sh", "-c", insideScript, "wakebus", marker, folder, file}})
+	if err != nil {
+		return false, fmt.Errorf("resolve path in %s: %w", sprite, err)
+	}
+	lines := marked(out, marker)
+	switch {
+	case slices.Contains(lines, "inside"):
+		return true, nil
+	case slices.Contains(lines, "outside"):
+		return false, nil
+	}
+	return false, fmt.Errorf("resolve path in %s: %w", sprite, &Error{Op: OpProbe, Class: ClassUnavailable, Opened: true, cause: ErrMalformed})
+}
