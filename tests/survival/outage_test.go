@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -24,43 +23,19 @@ func sha(body []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// broker is a broker of the test's own, which can be stopped and started again with its store.
-type broker struct {
-	t      *testing.T
-	cfg    bus.ServerConfig
-	server *bus.Server
-}
-
-func newBroker(t *testing.T) *broker {
+// broker starts a broker of the test's own, which can be stopped and started again with its store.
+func broker(t *testing.T) *rig.Broker {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	b, err := rig.StartBroker(t.Context(), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := l.Addr().(*net.TCPAddr).Port
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	b := &broker{t: t, cfg: bus.ServerConfig{Dir: t.TempDir(), Port: port, Password: "secret-of-the-test"}}
-	b.start()
-	t.Cleanup(b.stop)
+	t.Cleanup(func() {
+		if err := b.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
 	return b
-}
-
-func (b *broker) start() {
-	b.t.Helper()
-	server, err := bus.StartServer(b.t.Context(), b.cfg)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	b.server = server
-}
-
-func (b *broker) stop() {
-	b.t.Helper()
-	if err := b.server.Close(); err != nil {
-		b.t.Error(err)
-	}
 }
 
 // ticking says a line every 100 ms, and ends with 7 once the test says so.
@@ -82,14 +57,18 @@ func (w *world) ticked(j *rig.Job) {
 // Case 54: the broker is stopped for longer than the ack wait and started again while a command runs.
 func TestCase54ABrokerRestartLosesNothing(t *testing.T) {
 	t.Parallel()
-	b := newBroker(t)
-	w := newWorld(t, workers(2), func(c *instance.Config) { c.NATSURL = b.server.URL() })
+	b := broker(t)
+	w := newWorld(t, workers(2), func(c *instance.Config) { c.NATSURL = b.URL })
 	j := w.exec(bus.ExecRequest{JobID: "through", Shell: ticking})
 	w.until(j, bus.EventStdout)
 	for range 2 {
-		b.stop()
+		if err := b.Stop(); err != nil {
+			t.Fatal(err)
+		}
 		<-time.After(ackWait + ackWait/2) // an outage has a length; nothing waits for its end
-		b.start()
+		if err := b.Start(w.ctx); err != nil {
+			t.Fatal(err)
+		}
 	}
 	w.run("go-on", "home", "touch /workspace/go")
 	w.exited(j, 7)
