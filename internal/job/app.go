@@ -97,7 +97,7 @@ func (a *App) connect(ctx context.Context, opt AppConfig) error {
 	var errs []error
 	b, err := bus.Connect(ctx, bus.Config{
 		URL: c.NATSURL.Reveal(), Creds: c.NATSCreds, NKey: c.NATSNKey, CA: c.NATSCA, Cert: c.NATSCert, Key: c.NATSKey,
-		Name: "wakebus worker", InboxPrefix: "_INBOX_worker", InProcess: opt.Broker, TenantBacklog: c.TenantBacklog,
+		Name: "wakebus worker", InboxPrefix: inboxPrefix(c.NATSInboxPrefix), Replicas: c.Replicas, InProcess: opt.Broker, TenantBacklog: c.TenantBacklog,
 		AckWait: opt.AckWait, Logger: &a.log.Logger, Registerer: opt.Registry,
 	})
 	if err != nil {
@@ -117,6 +117,14 @@ func (a *App) connect(ctx context.Context, opt AppConfig) error {
 	}
 	a.leases = m
 	return errors.Join(errs...)
+}
+
+// inboxPrefix is the worker's own, so that no other role can read its replies.
+func inboxPrefix(set string) string {
+	if set == "" || set == config.Default().NATSInboxPrefix {
+		return "_INBOX_worker"
+	}
+	return set
 }
 
 // build makes the parts over the connections.

@@ -66,7 +66,11 @@ func (w *Worker) serveEndpoints(ctx context.Context) error {
 	cfg := bus.EndpointConfig{
 		Version: semantic(w.cfg.Version), Metadata: map[string]string{"worker": w.cfg.WorkerID, "slots": strconv.Itoa(w.cfg.Slots)},
 		Stats: func() any {
-			return map[string]any{"running": w.hub.count(), "slots": w.cfg.Slots, "draining": w.draining.Load()}
+			s := bus.WorkerState{ID: w.cfg.WorkerID, Version: w.cfg.Version, Slots: w.cfg.Slots, Running: w.hub.count(), Draining: w.draining.Load()}
+			if last := w.lastFailure.Load(); last != nil {
+				s.LastProviderError, s.LastProviderAt = last.Step+": "+last.Class, last.At
+			}
+			return s
 		},
 	}
 	if w.sprites != nil {
