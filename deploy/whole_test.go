@@ -367,13 +367,18 @@ func TestCase85AWorkerIsNotMadeToPublishWhereItsCallerMayNot(t *testing.T) {
 			t.Errorf("the broker lets a worker publish on %s", reply)
 		}
 	}
-	before := contents(t, s.broker)
 	acme, err := nats.Connect(s.broker.url("web-acme"), nats.CustomInboxPrefix("_INBOX_acme"),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer acme.Close()
+	// The endpoints are there, so that what follows is refused and not merely unheard.
+	waitFor(t, func() bool {
+		_, err := acme.Request("sandbox.jobs.acme", []byte(`{"v":1}`), patience)
+		return err == nil
+	})
+	before := contents(t, s.broker)
 	for _, reply := range []string{"sandbox.exec.other", "sandbox.dlq.other.j", "sandbox.event.other.j.0.state", "$KV.SANDBOX_LINKS.x", "$JS.ACK.SANDBOX.exec.1.1.1.1.0"} {
 		if err := acme.PublishRequest("sandbox.jobs.acme", reply, []byte(`{"v":1}`)); err != nil {
 			t.Errorf("%s: %v", reply, err)
