@@ -31,10 +31,12 @@ func (w *Worker) roles() map[string]func(context.Context) error {
 	return roles
 }
 
-// requeueOrphans queues runs again that no message carries, once a minute.
+// requeueOrphans queues runs again that no message carries, once a minute. A look at several streams is not one moment,
+// and a run whose message moved meanwhile only seems to be alone; so it must be found so twice, unchanged.
 func (w *Worker) requeueOrphans(ctx context.Context) error {
+	earlier := map[bus.RunKey]time.Time{}
 	for {
-		if w.sleep(ctx, w.jitter(orphanEvery)) != nil {
+		if err := w.sleep(ctx, w.jitter(orphanEvery)); err != nil {
 			return nil
 		}
 		orphans, err := w.bus.Orphans(ctx, orphanAge, orphansMost)
@@ -42,7 +44,12 @@ func (w *Worker) requeueOrphans(ctx context.Context) error {
 			w.log.Warn().Err(err).Msg("runs without a message could not be looked for")
 			continue
 		}
+		seen := map[bus.RunKey]time.Time{}
 		for _, o := range orphans {
+			seen[o.Key] = o.Since
+			if since, before := earlier[o.Key]; !before || !since.Equal(o.Since) {
+				continue
+			}
 			if err := w.bus.Requeue(ctx, o); err != nil {
 				w.log.Warn().Err(err).Stringer("run", o.Key).Msg("run without a message not queued again")
 				continue
@@ -50,6 +57,7 @@ func (w *Worker) requeueOrphans(ctx context.Context) error {
 			w.met.requeued.Inc()
 			w.log.Warn().Stringer("run", o.Key).Msg("a run that no message carried was queued again")
 		}
+		earlier = seen
 	}
 }
 
