@@ -16,6 +16,12 @@ import (
 // nothing more to do for the message.
 func (w *Worker) receive(ctx context.Context, d *bus.Delivery) {
 	log := w.log.With().Str(telemetry.KeyTenant, d.Tenant).Str("kind", string(d.Kind)).Uint64("queued", d.Queued).Logger()
+	if !plan.ValidToken(d.Tenant) {
+		// No reply subject can be made of it; under the reserved tenant the operators see it.
+		d.Tenant = plan.NoTenant
+		w.malformed(ctx, d, errTenant, &log)
+		return
+	}
 	q, invalid, err := w.read(ctx, d)
 	if errors.Is(err, errMalformed) {
 		w.malformed(ctx, d, err, &log)
@@ -40,6 +46,11 @@ func (w *Worker) receive(ctx context.Context, d *bus.Delivery) {
 	}
 	r.invalid = invalid
 	next, err := w.own(ctx, r, d)
+	if errors.Is(err, bus.ErrNotEvent) {
+		// No result can be chained to it either; a request that came again for ever would help nobody.
+		w.malformed(ctx, d, err, &log)
+		return
+	}
 	if err != nil {
 		log.Warn().Err(err).Msg("run could not be claimed now; the request comes again")
 		d.Forget()
@@ -84,6 +95,9 @@ func (w *Worker) duplicate(ctx context.Context, q *request, d *bus.Delivery, sha
 	}
 	w.ack(ctx, d, log)
 }
+
+// errTenant is why a request on a subject whose tenant is no token gets no answer.
+var errTenant = errors.New("the subject's tenant is not 1 to 64 of A-Z a-z 0-9 _ -")
 
 // errNoBody is why a run cannot start of which only the journal is left.
 var errNoBody = errors.New("only the run's record is left")
@@ -206,6 +220,7 @@ func (w *Worker) takeOver(ctx context.Context, r *run, last *bus.Event, rec bus.
 	r.setChain(chain)
 	r.timing = chain.Record().Timing
 	if died {
+		r.inherited = true
 		w.met.takeovers.Inc()
 		r.log.Warn().Str("from", last.Owner).Str("phase", string(rec.Phase)).Msg("took a run over")
 	}

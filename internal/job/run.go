@@ -44,7 +44,9 @@ type run struct {
 	contested bool
 	// dialErr is why the last dial did not open.
 	dialErr error
-	redials int
+	// inherited: the run was taken over from an owner that died.
+	inherited bool
+	redials   int
 	// fruitless counts tries to find the command that brought nothing; the pauses grow with it.
 	fruitless int
 	// faults counts unexpected errors and panics once the command may run.

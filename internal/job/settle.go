@@ -80,17 +80,45 @@ func (r *run) release(ctx context.Context) {
 	r.lease = nil
 }
 
-// releaseUnheld gives back the slot of an earlier owner whose lease could not be taken over: the command that it counted
-// has ended.
+// releaseUnheld gives back the slot of an earlier owner whose lease this one does not hold: what it counted has ended.
 func (r *run) releaseUnheld(ctx context.Context) {
 	rec := r.chain.Record()
-	if rec.Lease == "" || rec.Phase.Before(plan.PhaseDialing) {
-		return
-	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWithin)
 	defer cancel()
+	if rec.Phase.Before(plan.PhaseDialing) {
+		r.releaseInherited(ctx)
+		return
+	}
+	if rec.Lease == "" {
+		return
+	}
 	if _, err := r.w.leases.ReleaseID(ctx, rec.Lease, rec.Fence); err != nil && !errors.Is(err, lease.ErrNotFound) {
 		r.log.Debug().Err(err).Msg("lease of an earlier owner is left to its expiry")
+	}
+}
+
+// releaseInherited gives back what an owner that died may hold: it can have died before it wrote its lease down, so the
+// lease is taken over by its id first.
+func (r *run) releaseInherited(ctx context.Context) {
+	kind := lease.KindExec
+	switch r.req.kind {
+	case bus.KindTerminal:
+		kind = lease.KindTerminal
+	case bus.KindEnd:
+		return
+	case bus.KindExec:
+	}
+	if !r.inherited {
+		return
+	}
+	req := r.leaseRequest(kind)
+	req.Force = true
+	l, err := r.w.leases.Acquire(ctx, req)
+	if err == nil {
+		_, err = l.Release(ctx)
+	}
+	if err != nil {
+		r.log.Debug().Err(err).Msg("lease of a dead owner is left to its expiry")
 	}
 }
 
@@ -105,6 +133,10 @@ func (r *run) finish(ctx context.Context, e *ending) {
 		r.release(ctx)
 	}
 	r.leaveLine(ctx)
+	if err := r.chain.Flush(ctx); err != nil && !isFenced(err) {
+		// The result waits for the output anyhow; here it is so that its byte counts are the last.
+		r.log.Warn().Err(err).Msg("output not flushed before the result")
+	}
 	body := r.resultBody(e)
 	if err := r.w.at(ctx, StepBeforeResult, r.key); err != nil {
 		r.log.Error().Err(err).Msg("step failed")
