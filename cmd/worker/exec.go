@@ -158,6 +158,10 @@ func (c *cli) endExec(s *show, f execFlags, req *bus.ExecRequest, err error) err
 	if s.result.Outcome != plan.OutcomeExited {
 		c.say("%s", outcomeLine(s.key, *s.result))
 	}
+	if missing := s.missing(); missing != "" && !s.json {
+		// The exit code is the command's all the same; but nobody may take what came for the whole.
+		c.say("%s: %s", name, missing)
+	}
 	return endWith(outcomeCode(*s.result))
 }
 

@@ -37,11 +37,49 @@ type show struct {
 	// result is the last result that was shown, nil before the first; key names its run.
 	result *bus.ResultBody
 	key    bus.RunKey
+	// gaps counts places where output is missing; lost is how many bytes, unknown whether there are some of which
+	// nobody knows the number.
+	gaps    int
+	lost    int64
+	unknown bool
+}
+
+// gap notes a place where output is missing.
+func (s *show) gap(ev bus.Event) {
+	var body bus.GapBody
+	if err := json.Unmarshal(ev.Data, &body); err != nil {
+		s.unknown = true
+	}
+	if ev.IsSeam() {
+		return
+	}
+	s.gaps++
+	if body.Bytes == nil {
+		s.unknown = true
+		return
+	}
+	s.lost += *body.Bytes
+}
+
+// missing says what of the output is missing, or nothing.
+func (s *show) missing() string {
+	switch {
+	case s.gaps == 0:
+		return ""
+	case s.unknown && s.lost > 0:
+		return fmt.Sprintf("output is missing in %d places: %d bytes, and more of which nobody knows the number", s.gaps, s.lost)
+	case s.unknown:
+		return fmt.Sprintf("output may be missing in %d places; nobody knows how much", s.gaps)
+	}
+	return fmt.Sprintf("output is missing in %d places: %d bytes", s.gaps, s.lost)
 }
 
 // event shows one event. Its error is errClosedOutput, or that of a body that cannot be read.
 func (s *show) event(ev bus.Event) error {
 	s.key = ev.Key
+	if ev.Kind == bus.EventGap {
+		s.gap(ev)
+	}
 	if ev.Kind == bus.EventResult {
 		var body bus.ResultBody
 		if err := json.Unmarshal(ev.Data, &body); err != nil {

@@ -152,6 +152,9 @@ func (a *Authorizer) claims(ask Ask) (Claims, error) {
 	if a.cfg.Mode == ModeDev && (ask.Grant == "" || ask.Grant[0] == '{') {
 		return devClaims(ask)
 	}
+	if a.cfg.Verifier == nil && a.cfg.Mode == ModeDev {
+		return Claims{}, forged("the grant is neither bare JSON nor signed by a key of this dev instance")
+	}
 	if a.cfg.Verifier == nil {
 		return Claims{}, &Misconfigured{What: "GRANT_KEYS_FILE"}
 	}

@@ -24,8 +24,9 @@ const (
 	headerNatsScheduler = "Nats-Scheduler"
 )
 
-// errNotEvent is returned for messages that carry no readable event.
-var errNotEvent = errors.New("not an event")
+// ErrNotEvent says that what is stored on a run's subject is no event of ours; only somebody with the right to publish
+// events can have put it there.
+var ErrNotEvent = errors.New("not an event")
 
 // encodeEvent makes the message to publish. The event's Key, Kind, Seq, Owner, Request, offsets and Data are used.
 func encodeEvent(e *Event) *nats.Msg {
@@ -57,12 +58,12 @@ func encodeEvent(e *Event) *nats.Msg {
 func DecodeEvent(subject string, h Header, data []byte) (*Event, error) {
 	key, last, err := ParseRunSubject(subject)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errNotEvent, err)
+		return nil, fmt.Errorf("%w: %w", ErrNotEvent, err)
 	}
 	e := &Event{Kind: EventKind(h.Get(HeaderEvent)), Key: key, Owner: h.Get(HeaderOwner), Request: h.Get(HeaderRequest),
 		Traceparent: h.Get(HeaderTraceparent), Data: data}
 	if e.Kind.IsOutput() != (last == "out") || !e.Kind.Valid() {
-		return nil, fmt.Errorf("%w: kind %q on %s", errNotEvent, e.Kind, last)
+		return nil, fmt.Errorf("%w: kind %q on %s", ErrNotEvent, e.Kind, last)
 	}
 	var errs []error
 	e.Seq, err = strconv.ParseUint(h.Get(HeaderSeq), 10, 64)
@@ -72,10 +73,10 @@ func DecodeEvent(subject string, h Header, data []byte) (*Event, error) {
 	e.StderrOffset, err = parseOffset(h.Get(HeaderStderrOffset))
 	errs = append(errs, err)
 	if err := errors.Join(errs...); err != nil {
-		return nil, fmt.Errorf("%w: %w", errNotEvent, err)
+		return nil, fmt.Errorf("%w: %w", ErrNotEvent, err)
 	}
 	if e.Seq == 0 {
-		return nil, fmt.Errorf("%w: sequence 0", errNotEvent)
+		return nil, fmt.Errorf("%w: sequence 0", ErrNotEvent)
 	}
 	if seq, err := strconv.ParseUint(h.Get(headerNatsSequence), 10, 64); err == nil {
 		e.StreamSeq = seq
@@ -113,7 +114,7 @@ func (e *Event) Record() (Record, error) {
 		Run Record `json:"run"`
 	}
 	if e.Kind.IsOutput() {
-		return Record{}, fmt.Errorf("%w: %s carries no record", errNotEvent, e.Kind)
+		return Record{}, fmt.Errorf("%w: %s carries no record", ErrNotEvent, e.Kind)
 	}
 	if err := json.Unmarshal(e.Data, &body); err != nil {
 		return Record{}, fmt.Errorf("read the record of %s event %d: %w", e.Key, e.Seq, err)

@@ -92,6 +92,11 @@ func (b *Bus) examine(ctx context.Context, key RunKey, olderThan time.Duration) 
 	if errors.Is(err, ErrNoJournal) {
 		return nil, nil
 	}
+	if errors.Is(err, ErrNotEvent) {
+		// One run whose journal was spoilt must not hide the others (case 78).
+		b.log.Error().Err(err).Stringer("run", key).Msg("the run's journal cannot be read")
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -117,6 +117,9 @@ func (i *Instance) start(ctx context.Context) error {
 		return fmt.Errorf("settings of the instance: %w", err)
 	}
 	i.settings = settings
+	if err := i.setUp(ctx); err != nil {
+		return err
+	}
 	n := i.cfg.Workers
 	if n == 0 {
 		n = 1
@@ -130,6 +133,16 @@ func (i *Instance) start(ctx context.Context) error {
 		return i.startGateway(ctx)
 	}
 	return nil
+}
+
+// setUp makes the streams, so that an instance without workers can be published to, and a gateway finds them.
+func (i *Instance) setUp(ctx context.Context) error {
+	b, err := bus.Connect(ctx, bus.Config{URL: i.env["NATS_URL"], Name: "wakebus setup", TenantBacklog: i.settings.TenantBacklog})
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	return b.Setup(ctx)
 }
 
 // startGateway runs a terminal gateway on a free loopback port, or the one it had before.

@@ -76,6 +76,8 @@ func (r *run) notAdmitted(err error) *ending {
 		return r.full(full)
 	case errors.As(err, &gone):
 		return canceled(gone.By, gone.Why)
+	case errors.Is(err, lease.ErrWarmingUp):
+		return park(bus.WaitRedis, "", r.w.now().Add(r.w.jitter(redisRetry)), "redis started empty a moment ago; running commands are counted again first")
 	case errors.Is(err, lease.ErrUnavailable), errors.Is(err, lease.ErrAbandoned):
 		return park(bus.WaitRedis, "", r.w.now().Add(r.w.jitter(redisRetry)), "redis does not answer")
 	}

@@ -17,9 +17,11 @@ func guardName(k bus.RunKey) string { return fmt.Sprintf("%s.%s.%d", k.Tenant, k
 // command is what the guard runs.
 func (r *run) command() sprites.Command {
 	q := r.req.exec
+	// The policy has confined it; a relative one is taken from the workspace.
+	cwd, _ := plan.ConfinePath("", q.Cwd)
 	return sprites.Command{
 		Sprite: r.chain.Record().Sandbox, Tenant: r.key.Tenant, Guard: guardName(r.key), Job: r.key.Job,
-		Argv: q.Argv, Shell: q.Shell, HasBash: r.bash, Cwd: q.Cwd, Env: q.Env, Stdin: q.Stdin,
+		Argv: q.Argv, Shell: q.Shell, HasBash: r.bash, Cwd: cwd, Env: q.Env, Stdin: q.Stdin,
 		Limit: r.timeout(), BeforeDial: r.beforeDial,
 		Contested: r.contested,
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"strconv"
+	"strings"
 
 	"github.com/wakebus/wakebus/internal/audit"
 	"github.com/wakebus/wakebus/internal/authz"
@@ -176,6 +177,15 @@ func fileFailure(err error) error {
 }
 
 func providerFailure(err error) error {
+	var e *sprites.Error
+	if errors.As(err, &e) && e.Op == sprites.OpFiles && strings.HasPrefix(e.Code, "E") && e.Class != sprites.ClassNotFound {
+		// The sandbox's own word about the file (EACCES, EISDIR, ELOOP): nothing that an operator could mend.
+		return endpointError(plan.ReasonInvalidRequest, "The sandbox says "+e.Code+" of this path.")
+	}
+	return providerAnswer(err)
+}
+
+func providerAnswer(err error) error {
 	reason := plan.ReasonError
 	switch sprites.ClassOf(err) {
 	case sprites.ClassNotFound:

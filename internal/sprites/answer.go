@@ -25,8 +25,8 @@ var codeShape = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]{0,63}$`)
 // echo the request. body may be cut short.
 func refusal(op Operation, status int, header http.Header, body []byte, now time.Time) *Error {
 	e := &Error{Op: op, Status: status, RequestID: requestID(header)}
-	hint := time.Duration(0)
-	e.Code, hint = parseErrorBody(body)
+	code, hint := parseErrorBody(body)
+	e.Code = code
 	e.Class = classOfStatus(status, e.Code)
 	if hint == 0 {
 		hint = parseRetryAfter(header.Get("Retry-After"), now)

@@ -2,6 +2,7 @@ package sprites
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -35,7 +36,7 @@ func (c *Client) run(ctx context.Context, p probe) ([]byte, error) {
 			return nil, err
 		}
 		err := try(ctx, 1)
-		c.report(ctx, OpProbe, p.tenant, err)
+		_ = c.report(ctx, OpProbe, p.tenant, err) // the caller returns err itself
 		return out, err
 	}
 	err := c.retrying(ctx, OpProbe, p.tenant, try)
@@ -58,7 +59,7 @@ func (c *Client) runOnce(ctx context.Context, p probe) ([]byte, error) {
 	var out []byte
 	for {
 		chunk, err := proc.Next(pctx)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {

@@ -100,7 +100,7 @@ func (c *Client) OpenPTY(ctx context.Context, req PTYRequest) (*PTY, error) {
 		return nil, fmt.Errorf("open terminal in %s: %w", req.Sprite, err)
 	}
 	s, info, err := c.dial(ctx, OpExec, c.spriteURL(req.Sprite, query, "exec"), true)
-	c.report(ctx, OpExec, req.Tenant, err)
+	_ = c.report(ctx, OpExec, req.Tenant, err) // the caller returns err itself
 	if err != nil {
 		return nil, fmt.Errorf("open terminal in %s: %w", req.Sprite, err)
 	}

@@ -154,7 +154,7 @@ func TestThePageHoldsInARealBrowser(t *testing.T) {
 			next, stopNext := start()
 			p.set(host(next), false)
 			stop()
-			app, stop = next, stopNext
+			stop = stopNext
 		case "revoke":
 			s.switchOff()
 		}

@@ -2,7 +2,6 @@ package terminal_test
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"maps"
 	"strings"
@@ -166,4 +165,3 @@ func (s *stack) shellSessions() int {
 	return n
 }
 
-func line(n int) string { return fmt.Sprintf("%06d\r\n", n) }

@@ -116,6 +116,8 @@ func ParseClient(data []byte) (Client, error) {
 			return Client{}, fmt.Errorf("%w: a negative offset", ErrMalformed)
 		}
 	case TypeResize, TypeDetach:
+	case TypePhase, TypeGap, TypeError, TypeClosed:
+		return Client{}, fmt.Errorf("%w: %q is a frame of the server", ErrMalformed, in.Type)
 	default:
 		return Client{}, fmt.Errorf("%w: %q is no frame of a client", ErrMalformed, short(string(in.Type)))
 	}
