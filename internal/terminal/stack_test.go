@@ -164,4 +164,3 @@ func (s *stack) shellSessions() int {
 	}
 	return n
 }
-
