@@ -3,6 +3,7 @@ package survival_test
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -150,4 +151,55 @@ func TestAProviderOutageDuringARunIsOutwaited(t *testing.T) {
 		t.Errorf("ended as %s (%s) after %d calls: %v", rig.Says(r), r.Message, emu.Count("*", "*")-before, j.Kinds())
 	}
 	w.nothingLeft()
+}
+
+// A breaking of both at once, and the worker's own disk has no part in it.
+func TestABrokerAndRedisOutageTogetherLoseNothing(t *testing.T) {
+	t.Parallel()
+	b := broker(t)
+	w := newWorld(t, workers(2), func(c *instance.Config) { c.NATSURL = b.URL })
+	j := w.exec(bus.ExecRequest{JobID: "through", Shell: ticking})
+	w.until(j, bus.EventStdout)
+	if err := errors.Join(b.Stop(), w.redis.Stop()); err != nil {
+		t.Fatal(err)
+	}
+	<-time.After(ackWait + ackWait/2) // an outage has a length
+	if err := errors.Join(b.Start(w.ctx), w.redis.Start(w.ctx)); err != nil {
+		t.Fatal(err)
+	}
+	w.run("go-on", "home", "touch /workspace/go")
+	w.exited(j, 7)
+	w.ticked(j)
+	w.nothingLeft()
+}
+
+// Case 51: a provider that is away for a while is asked on a schedule, and the request succeeds afterwards.
+func TestCase51AnOutageBeforeTheStartBurnsNoAttemptsInABlink(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.run("make", "home", "true")
+	emu := w.inst.Emulator()
+	if err := emu.AddFaults(emulator.Fault{Route: "*", Do: emulator.FaultStatus, Status: 503}); err != nil {
+		t.Fatal(err)
+	}
+	j := w.exec(bus.ExecRequest{JobID: "later", Shell: "exit 6"})
+	w.until(j, bus.EventWaiting)
+	<-time.After(3 * time.Second) // an outage has a length
+	emu.ClearFaults()
+	w.exited(j, 6)
+	var waits []time.Time
+	events, err := w.Journal(w.ctx, j.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range events {
+		if e.Kind == bus.EventWaiting {
+			waits = append(waits, e.Time)
+		}
+	}
+	for i := 1; i < len(waits); i++ {
+		if d := waits[i].Sub(waits[i-1]); d < time.Second {
+			t.Errorf("try %d came %s after the one before", i+1, d)
+		}
+	}
 }
