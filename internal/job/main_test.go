@@ -1,6 +1,7 @@
 package job_test
 
 import (
+	"flag"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -10,5 +11,12 @@ import (
 
 func TestMain(m *testing.M) {
 	emulator.MaybeInit()
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		// The tests wait for schedules and processes more than they compute.
+		if err := f.Value.Set("6"); err != nil {
+			panic(err)
+		}
+	}
 	goleak.VerifyTestMain(m)
 }

@@ -25,17 +25,16 @@ func (r *run) patience(e *ending) *ending {
 	return gaveUp(e.unavailable, e.cause)
 }
 
-// lay parks a run that waits. A tenant has a bounded number of places; beyond it the request stays where it was, in the
-// tenant's own backlog, which the broker bounds. Several workers may exceed the bound by one each.
+// lay parks a run that waits. A tenant has a bounded number of places; beyond it the request stays where it was: in the
+// tenant's own backlog, which the broker bounds, or due. Several workers may exceed the bound by one each.
 func (w *Worker) lay(ctx context.Context, key bus.RunKey, d *bus.Delivery, wait parking, log logger) {
-	if d.Source == bus.SourceQueue && wait.what != bus.WaitLimit && wait.what != bus.WaitSerial {
-		// Lines for a slot have their own bound, which denies; a request that comes from its place has one.
+	if wait.what != bus.WaitLimit && wait.what != bus.WaitSerial { // lines for a slot have their own bound, which denies
 		// One at a time: of two that count at once both would find the last place.
 		w.laying.Lock()
 		defer w.laying.Unlock()
 		n, err := w.bus.Parked(ctx, key.Tenant)
 		if err != nil || n >= w.cfg.TenantBacklog {
-			log.Info().Int("parked", n).Err(err).Msg("as many of the tenant's runs are parked as may; this one stays queued")
+			log.Info().Int("parked", n).Err(err).Msg("as many of the tenant's runs are parked as may; this one stays where it is")
 			w.nak(d, max(wait.until.Sub(w.now()), 100*time.Millisecond), log)
 			return
 		}
