@@ -14,7 +14,7 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
 		// The tests wait for schedules and processes more than they compute.
-		if err := f.Value.Set("6"); err != nil {
+		if err := f.Value.Set("4"); err != nil {
 			panic(err)
 		}
 	}
