@@ -35,7 +35,7 @@ func (s *session) serve(ctx context.Context, pty PTY) served {
 			return s.detached(pty, err)
 		case <-ctx.Done():
 			pty.Close()
-			_ = <-read // it ends because the terminal was closed
+			<-read //nolint:errcheck // it ends because the terminal was closed
 			s.detached(pty, ctx.Err())
 			return servedStopped
 		}

@@ -150,7 +150,7 @@ func (c *client) connection(ctx context.Context) error {
 	go func() { broken <- receive(ctx, conn, messages) }()
 	err = c.serve(ctx, conn, messages, broken)
 	stop()
-	_ = <-broken // it ends because the connection does
+	<-broken //nolint:errcheck // it ends because the connection does
 	return err
 }
 
