@@ -31,7 +31,7 @@ func (b *book) aims() []aim {
 		{"added over a direct exec, p50: at most 3 ms", f2(added) + " ms", added <= 3,
 			"What is added is the journal's five events, the lease, the read of the link and of the Sprite, and the way through the queue: some twelve round trips."},
 		{"output: at least 0.8 of a bare WebSocket", ratio(b.output.job, b.output.bare), share >= 0.8,
-			"Every byte is read from the WebSocket, stored in a stream on disk, and sent again to the caller by a broker on the same cores; the bare WebSocket crosses loopback once."},
+			"Every byte is read from the WebSocket, stored in a stream on disk, and sent again to the caller by a broker on the same cores, and one chunk of at most 64 KiB is under way at a time, since each names the one before it; the bare WebSocket crosses loopback once."},
 		{"memory flat while output streams (four times the output, at most 1.25 times the peak)", fmt.Sprintf("%.2f times", grew), grew <= 1.25,
 			"The peak is of the whole process, the broker's cache of what it stored included, which the server lets go after a while."},
 		{"idle worker: at most 40 MiB", f1(b.process.idleMiB) + " MiB", b.process.idleMiB <= 40, "The binary also holds the embedded broker, the emulator and the terminal gateway's parts."},

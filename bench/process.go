@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/wakebus/wakebus/internal/bench"
 	"github.com/wakebus/wakebus/internal/bus"
 	"github.com/wakebus/wakebus/internal/plan"
@@ -33,7 +35,7 @@ func workerBinary(ctx context.Context, o options, dir string) (string, error) {
 		return filepath.Abs(o.worker)
 	}
 	path := filepath.Join(dir, "worker")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", path, "./cmd/worker")
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, "./cmd/worker")
 	cmd.Dir, cmd.Stderr = o.root, os.Stderr
 	if err := cmd.Run(); err != nil {
 		return "", fmt.Errorf("build the worker: %w", err)
@@ -49,8 +51,26 @@ type workerProcess struct {
 	done  chan struct{} // closed when its output has ended
 }
 
+// ageRedis makes the Redis count as one that has been up for long, as a deployment's has: for 30 s after an empty start
+// workers admit nothing new, so that holders of before can come back (lease.Config, Quarantine).
+func ageRedis(ctx context.Context, rig *bench.Rig) error {
+	opt, err := redis.ParseURL(rig.Target().RedisURL)
+	if err != nil {
+		return err
+	}
+	client := redis.NewClient(opt)
+	defer func() { _ = client.Close() }()
+	if err := client.HSet(ctx, "{wakebus}:sys", "e", 1).Err(); err != nil {
+		return fmt.Errorf("age the redis: %w", err)
+	}
+	return nil
+}
+
 // startWorker starts a process and waits for its ready line.
 func startWorker(ctx context.Context, path string, rig *bench.Rig, slots int) (*workerProcess, error) {
+	if err := ageRedis(ctx, rig); err != nil {
+		return nil, err
+	}
 	w := &workerProcess{cmd: exec.CommandContext(ctx, path, "run"), done: make(chan struct{})}
 	w.cmd.Env = append(rig.Env(), fmt.Sprintf("WAKEBUS_SLOTS=%d", slots))
 	w.cmd.Cancel = func() error { return w.cmd.Process.Signal(syscall.SIGTERM) }
