@@ -51,6 +51,11 @@ type parking struct {
 	why   string
 }
 
+// unfinished reports an ending that something broken brought about, before the command could run.
+func (e *ending) unfinished() bool {
+	return e.kind == kindAbandon || e.kind == kindResult && e.result.Outcome == plan.OutcomeFailed && e.cause != nil
+}
+
 func fenced() *ending { return &ending{kind: kindFenced} }
 
 func rejoin(cause error) *ending { return &ending{kind: kindRejoin, cause: cause} }

@@ -113,7 +113,22 @@ func (r *run) carry(ctx context.Context, next func(context.Context) *ending) *en
 	for e.kind == kindRejoin {
 		e = r.guarded(func() *ending { return r.rejoin(ctx, e.cause) })
 	}
+	if r.leaving() && e.unfinished() && r.chain.Record().Phase.Before(plan.PhaseStarted) {
+		// Our own leaving may be what broke it. A peer repeats whatever comes before the start.
+		r.log.Info().Err(e.cause).Msg("interrupted by the shutdown")
+		return &ending{kind: kindHandOver}
+	}
 	return e
+}
+
+// leaving reports that this worker must let go of its runs now.
+func (r *run) leaving() bool {
+	select {
+	case <-r.w.handOver:
+		return true
+	default:
+		return false
+	}
 }
 
 // step passes a step of the run. Its error is an ending.

@@ -14,7 +14,7 @@ import (
 
 const (
 	fleet   = 3
-	ackWait = time.Second
+	ackWait = 2 * time.Second
 )
 
 // storm is what happens to the parts while jobs run. Its methods are for one goroutine.

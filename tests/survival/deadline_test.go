@@ -78,7 +78,7 @@ func TestAJobThatIsPublishedAgainRunsOnceAndAnotherBodyCanBeTold(t *testing.T) {
 func TestCase49ALongCommandIsNotTakenOver(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, workers(2), func(c *instance.Config) { c.Settings["WAKEBUS_SLOTS"] = "2" })
-	j := w.run("long", "home", "echo ran >> /workspace/runs; sleep 3.5; cat /workspace/runs")
+	j := w.run("long", "home", "echo ran >> /workspace/runs; sleep 6.5; cat /workspace/runs")
 	if string(j.Stdout) != "ran\n" || slices.Contains(j.Kinds(), bus.EventTakenOver) {
 		t.Errorf("ran %q: %v", j.Stdout, j.Kinds())
 	}

@@ -19,10 +19,14 @@ import (
 
 const (
 	// ackWait is how long a dead worker's jobs stay with it in these tests.
-	ackWait = time.Second
+	ackWait = 2 * time.Second
 	// patience bounds every wait; a test that needs it all has failed.
 	patience = 3 * time.Minute
 )
+
+// worlds bounds how many worlds stand at a time: each is a broker, a Redis, an emulator and workers, and what starves them
+// looks like the deaths that these tests are about.
+var worlds = make(chan struct{}, 3)
 
 // world is an instance and a caller outside of it.
 type world struct {
@@ -39,6 +43,8 @@ type world struct {
 
 func newWorld(t *testing.T, changes ...func(*instance.Config)) *world {
 	t.Helper()
+	worlds <- struct{}{}
+	t.Cleanup(func() { <-worlds })
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	w := &world{t: t, ctx: ctx, log: filepath.Join(t.TempDir(), "worker.log")}
 	redis, err := rig.StartRedis(ctx)
