@@ -32,6 +32,8 @@ type Config struct {
 	LogLevel      Level         `env:"WAKEBUS_LOG_LEVEL" default:"info" roles:"worker gateway client" doc:"Least level that is logged: trace, debug, info, warn, error or off. Can be changed at run time by PUT /loglevel."`
 	TenantBacklog int           `env:"WAKEBUS_TENANT_BACKLOG" default:"100" min:"1" max:"1000000" unit:"requests" roles:"worker" doc:"Queued requests that one tenant may have; the next publish is refused."`
 
+	JournalBytes Size `env:"WAKEBUS_JOURNAL_BYTES" default:"512MiB" min:"16MiB" max:"1048576MiB" roles:"worker" doc:"Size of the journal, which keeps each job for 48 hours at a few KiB; at 80 % workers stop pulling. Every worker must say the same."`
+
 	LimitExec     TierLimits    `env:"WAKEBUS_LIMIT_EXEC" default:"free=1,pro=2,founder=3,business=5" unit:"leases" roles:"worker client" doc:"Commands that one user may run at the same time, by tier. A tier that is not named keeps its default."`
 	LimitTerminal TierLimits    `env:"WAKEBUS_LIMIT_TERMINAL" default:"free=1,pro=2,founder=3,business=5" unit:"leases" roles:"worker gateway client" doc:"Terminals that one user may have open at the same time, by tier. A tier that is not named keeps its default."`
 	LimitFile     int           `env:"WAKEBUS_LIMIT_FILE" default:"4" min:"1" max:"10000" unit:"leases" roles:"worker client" doc:"File transfers that one user may have under way."`

@@ -137,7 +137,8 @@ func (i *Instance) start(ctx context.Context) error {
 
 // setUp makes the streams, so that an instance without workers can be published to, and a gateway finds them.
 func (i *Instance) setUp(ctx context.Context) error {
-	b, err := bus.Connect(ctx, bus.Config{URL: i.env["NATS_URL"], Name: "wakebus setup", TenantBacklog: i.settings.TenantBacklog})
+	b, err := bus.Connect(ctx, bus.Config{URL: i.env["NATS_URL"], Name: "wakebus setup", TenantBacklog: i.settings.TenantBacklog,
+		Limits: bus.Limits{Jobs: i.settings.JournalBytes.Bytes()}})
 	if err != nil {
 		return err
 	}
