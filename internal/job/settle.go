@@ -18,11 +18,21 @@ const releaseWithin = time.Second
 // again, and whoever takes it finds the journal as it is.
 const settlePatience = 10 * time.Minute
 
+// leavePatience is what is left of it once the worker's own end has come.
+const leavePatience = 5 * time.Second
+
 // settle carries an ending out.
 func (r *run) settle(ctx context.Context, e *ending) {
 	// A worker that leaves must still say how it left the run; the broker bounds each call.
+	leaving := ctx
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
 	defer cancel()
+	unhook := context.AfterFunc(leaving, func() {
+		// A shutdown is bounded even while the broker is away (case 56).
+		_ = r.w.sleep(ctx, leavePatience) // its error is the settling's own end
+		cancel()
+	})
+	defer unhook()
 	e = r.patience(e)
 	switch e.kind {
 	case kindResult:
