@@ -117,8 +117,11 @@ func (i *Instance) start(ctx context.Context) error {
 		return fmt.Errorf("settings of the instance: %w", err)
 	}
 	i.settings = settings
-	if err := i.setUp(ctx); err != nil {
-		return err
+	if i.broker != nil {
+		// A broker that was given has been set up by whoever may.
+		if err := i.setUp(ctx); err != nil {
+			return err
+		}
 	}
 	n := i.cfg.Workers
 	if n == 0 {
