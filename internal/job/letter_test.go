@@ -58,8 +58,8 @@ func (h *house) streams(t testing.TB) jetstream.JetStream {
 
 // During an outage every job ends in a letter; a canary stops at its first failures; afterwards all are replayed, each
 // runs once, with the environment and stdin of its first request, and of two operators each letter has one.
+// It is not parallel: its many worlds in one would starve the others of two cores.
 func TestAnOutageEndsInLettersThatReplayOnce(t *testing.T) {
-	t.Parallel()
 	n := 8
 	if v := os.Getenv("WAKEBUS_TEST_OUTAGE_JOBS"); v != "" {
 		var err error

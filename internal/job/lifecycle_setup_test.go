@@ -236,7 +236,7 @@ func (h *house) ending(t testing.TB, conversation string) *asked {
 // until reads up to the first event of a kind.
 func (a *asked) until(kind bus.EventKind) bus.Event {
 	a.t.Helper()
-	ctx, cancel := context.WithTimeout(a.t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(a.t.Context(), 150*time.Second)
 	defer cancel()
 	for {
 		e, err := a.reader.Next(ctx)
@@ -416,7 +416,7 @@ func (h *house) free(t testing.TB, m *lease.Manager) {
 // eventually waits for something that no event announces, such as a record in another store.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline, tick := time.NewTimer(30*time.Second), time.NewTicker(20*time.Millisecond)
+	deadline, tick := time.NewTimer(90*time.Second), time.NewTicker(20*time.Millisecond)
 	defer deadline.Stop()
 	defer tick.Stop()
 	for !ok() {
