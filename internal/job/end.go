@@ -48,19 +48,20 @@ func (r *run) cancelJobs(ctx context.Context) ([]string, *ending) {
 	if conversation == "" {
 		return nil, nil
 	}
+	// Looked at before the mark: a job that ends at once would otherwise be stopped and not named.
+	stopped, err := r.w.openJobs(ctx, r.key.Tenant, conversation, r.key.Job)
+	if err != nil {
+		return nil, r.journal("list the session's jobs", err)
+	}
 	mark := bus.CancelRequest{By: r.actor.User, Why: whySessionEnded}
 	if err := r.w.bus.MarkCancel(ctx, bus.CancelTarget{Tenant: r.key.Tenant, Conversation: conversation}, mark, nil); err != nil {
 		return nil, r.journal("cancel the session's jobs", err)
 	}
-	var stopped []string
 	give := r.w.now().Add(jobsPatience)
 	for {
 		open, err := r.w.openJobs(ctx, r.key.Tenant, conversation, r.key.Job)
 		if err != nil {
 			return nil, r.journal("list the session's jobs", err)
-		}
-		if stopped == nil {
-			stopped = open
 		}
 		if len(open) == 0 || !r.w.now().Before(give) {
 			return stopped, nil
