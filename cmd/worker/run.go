@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -63,19 +62,9 @@ func (c *cli) withEnvFile(path string) (func(string) (string, bool), error) {
 	if path == "" {
 		return c.lookup, nil
 	}
-	data, err := os.ReadFile(path)
+	values, err := config.ReadEnvFile(path)
 	if err != nil {
 		return nil, usage("--env-file: %w", err)
 	}
-	values, err := config.ParseEnv(data)
-	if err != nil {
-		return nil, usage("--env-file %s: %w", path, err)
-	}
-	return func(name string) (string, bool) {
-		if v, ok := c.lookup(name); ok {
-			return v, true
-		}
-		v, ok := values[name]
-		return v, ok
-	}, nil
+	return config.First(c.lookup, config.In(values)), nil
 }
