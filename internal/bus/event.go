@@ -63,6 +63,9 @@ type Stop struct {
 	By     string          `json:"by,omitempty"`
 	Why    string          `json:"why,omitempty"`
 	At     time.Time       `json:"at"`
+	// Lost is set when the owner could not follow the command any more: the run then ends as lost, with a dead letter of
+	// this class, and not with the reason's outcome.
+	Lost LetterClass `json:"lost,omitempty"`
 }
 
 // Record is the whole state of a run. Every state event carries it, so that a taker reads one message.

@@ -263,7 +263,7 @@ const (
 func (r *run) announce(ctx context.Context, s stopAsk) error {
 	now := r.w.now()
 	return r.chain.Stopping(ctx, bus.StoppingBody{Reason: s.reason, By: s.by}, func(rec *bus.Record) {
-		rec.Stop = &bus.Stop{Reason: s.reason, By: s.by, Why: s.why, At: now}
+		rec.Stop = &bus.Stop{Reason: s.reason, By: s.by, Why: s.why, At: now, Lost: s.lost}
 		rec.Timing = r.timing
 		rec.Crashes = 0
 	})
@@ -311,6 +311,9 @@ func (r *run) stoppedEnding(ctx context.Context, stopped string) *ending {
 		}
 	}
 	rec := r.chain.Record()
+	if rec.Stop.Lost != "" {
+		return gaveUpOn(rec.Stop.Lost, stopped, nil)
+	}
 	e := &ending{keepLease: stopped != stoppedConfirmed, result: bus.ResultBody{
 		Outcome: rec.Stop.Reason.Outcome(), By: rec.Stop.By, Message: rec.Stop.Why, Stopped: stopped,
 	}}

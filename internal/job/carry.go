@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/wakebus/wakebus/internal/bus"
 	"github.com/wakebus/wakebus/internal/lease"
@@ -25,16 +24,15 @@ func parseRun(tenant, job, run string) (bus.RunKey, bool) {
 
 func isFenced(err error) bool { return errors.Is(err, bus.ErrFenced) }
 
-// waitOf reads until when a waiting run waits; false for every other event.
-func waitOf(e *bus.Event) (waiting bool, until time.Time) {
+// waitOf reads what a waiting run waits for; false for every other event.
+func waitOf(e *bus.Event) (waiting bool, body bus.WaitingBody) {
 	if e.Kind != bus.EventWaiting {
-		return false, time.Time{}
+		return false, body
 	}
-	var body bus.WaitingBody
 	if err := json.Unmarshal(e.Data, &body); err != nil {
-		return false, time.Time{}
+		return false, bus.WaitingBody{}
 	}
-	return true, body.Until
+	return true, body
 }
 
 // loadLink reads what the link knows of the sandbox, for a taker that dials again.

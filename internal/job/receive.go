@@ -158,11 +158,11 @@ func (w *Worker) known(ctx context.Context, key bus.RunKey, d *bus.Delivery) (*b
 
 // resume decides about a run whose journal has begun.
 func (w *Worker) resume(ctx context.Context, r *run, d *bus.Delivery, last *bus.Event, rec bus.Record) (func(context.Context) *ending, error) {
-	waiting, waitUntil := waitOf(last)
+	waiting, wait := waitOf(last)
 	facts := plan.ReceiveFacts{
 		Known: true, Phase: rec.Phase, Owner: w.ownerIs(last.Owner), Queued: rec.Queued, Message: d.Queued,
 		// A parked copy that comes before its time was woken: its slot is kept for it now.
-		Waiting:         waiting && d.Source == bus.SourceQueue && last.Owner == bus.NoOwner && w.now().Before(waitUntil),
+		Waiting:         waiting && d.Source == bus.SourceQueue && last.Owner == bus.NoOwner && w.now().Before(wait.Until),
 		JustReconnected: w.justReconnected(),
 	}
 	switch plan.Receive(facts) {
@@ -173,7 +173,7 @@ func (w *Worker) resume(ctx context.Context, r *run, d *bus.Delivery, last *bus.
 	case plan.ReceiveLater:
 		w.nak(d, w.bus.AckWait(), &r.log)
 	case plan.ReceiveParkAgain:
-		w.repark(ctx, r.key, d, waitUntil, &r.log)
+		w.repark(ctx, r.key, d, w.untilAgain(wait), &r.log)
 	case plan.ReceiveClaim, plan.ReceiveRefresh, plan.ReceiveTakeOver:
 		return w.takeOver(ctx, r, last, rec)
 	}
@@ -202,7 +202,7 @@ func (w *Worker) takeOver(ctx context.Context, r *run, last *bus.Event, rec bus.
 	died := last.Owner != bus.NoOwner && last.Owner != string(w.owner)
 	facts := plan.TakeOverFacts{Phase: rec.Phase, OwnerDied: died, Crashes: rec.Crashes}
 	if rec.Stop != nil {
-		facts.Stop = rec.Stop.Reason
+		facts.Stop, facts.GaveUp = rec.Stop.Reason, rec.Stop.Lost != ""
 	}
 	next := plan.TakeOver(facts)
 	chain, err := w.bus.TakeOver(ctx, r.key, last, w.owner, func(rec *bus.Record) {
@@ -354,11 +354,7 @@ func (r *run) crashLoop(ctx context.Context, outcome plan.Outcome) *ending {
 	case plan.OutcomeFailed:
 		return failed(plan.ReasonCrashLoop, bus.ClassCrashLoop, "", errCrashLoop)
 	case plan.OutcomeLost:
-		e := r.giveUp(ctx, errCrashLoop)
-		if e.kind == kindResult {
-			e.letter, e.result.Class, e.result.Reason = bus.ClassCrashLoop, string(bus.ClassCrashLoop), plan.ReasonCrashLoop
-		}
-		return e
+		return r.giveUp(ctx, bus.ClassCrashLoop, errCrashLoop)
 	case plan.OutcomeExited, plan.OutcomeTimedOut, plan.OutcomeOutputLimit, plan.OutcomeCanceled, plan.OutcomeDenied,
 		plan.OutcomeExpired, plan.OutcomeOpened, plan.OutcomeEnded:
 	}

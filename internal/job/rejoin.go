@@ -35,10 +35,12 @@ func (r *run) rejoin(ctx context.Context, cause error) *ending {
 	switch {
 	case r.exit != nil:
 		return r.exited(ctx, *r.exit)
+	case r.chain.Record().Stop != nil && r.faults > maxFaults:
+		return r.stoppedEnding(ctx, stoppedUnconfirmed)
 	case r.chain.Record().Stop != nil:
 		return r.stopAgain(ctx)
 	case r.faults > maxFaults:
-		return r.giveUp(ctx, errors.Join(errFaults, cause))
+		return r.giveUp(ctx, bus.ClassOutcomeUnknown, errors.Join(errFaults, cause))
 	case r.overdue():
 		return r.stopUnseen(ctx, stopAsk{reason: plan.StopTimeout, by: "wakebus", why: errUnreachable.Error()})
 	}
@@ -197,18 +199,32 @@ func (r *run) stopAgain(ctx context.Context) *ending {
 	return r.stoppedEnding(ctx, stopped)
 }
 
-// giveUp stops a command that can no longer be followed, announces it, and says lost: nobody knows how it ended.
-func (r *run) giveUp(ctx context.Context, cause error) *ending {
+// giveUp stops a command that can no longer be followed, announces it, and says lost: nobody knows how it ended. The
+// announcement says so too, so that whoever carries the stop on says the same.
+func (r *run) giveUp(ctx context.Context, class bus.LetterClass, cause error) *ending {
 	stopped := stoppedUnconfirmed
 	if rec := r.chain.Record(); !rec.Phase.Before(plan.PhaseDialing) {
 		if rec.Stop == nil {
-			if e := r.journal("announce stop", r.announce(ctx, stopAsk{reason: plan.StopRevoked, by: "wakebus", why: cause.Error()})); e != nil {
+			ask := stopAsk{reason: plan.StopRevoked, by: "wakebus", why: cause.Error(), lost: class}
+			if e := r.journal("announce stop", r.announce(ctx, ask)); e != nil {
+				return e
+			}
+			if e := r.step(ctx, StepStopping); e != nil {
 				return e
 			}
 		}
 		stopped = r.kill(ctx, sprites.Session{ID: rec.Session, Created: rec.Created})
 	}
+	return gaveUpOn(class, stopped, cause)
+}
+
+// gaveUpOn is the result of a run whose command an owner could not follow any more.
+func gaveUpOn(class bus.LetterClass, stopped string, cause error) *ending {
 	e := lost("The command could not be followed any more; it was stopped as far as that was possible.", cause)
+	e.letter, e.result.Class = class, string(class)
+	if class == bus.ClassCrashLoop {
+		e.result.Reason = plan.ReasonCrashLoop
+	}
 	e.result.Stopped, e.keepLease = stopped, stopped != stoppedConfirmed
 	return e
 }

@@ -66,6 +66,8 @@ type stopAsk struct {
 	reason plan.StopReason
 	by     string
 	why    string
+	// lost is set when nobody will know how the command ended: the class of the dead letter to leave.
+	lost bus.LetterClass
 }
 
 func (r *run) setChain(c *bus.Chain) {
@@ -103,7 +105,11 @@ func (r *run) broken(err error) *ending {
 		return failed(plan.ReasonError, bus.ClassExecutionFailed, "", err)
 	}
 	r.faults++
-	r.log.Error().Err(err).Msg("unexpected error beside a command that may run")
+	r.log.Error().Err(err).Int("faults", r.faults).Msg("unexpected error beside a command that may run")
+	if r.faults > 2*maxFaults {
+		// Not even giving up works here. The message comes again after the ack wait, here or elsewhere.
+		return &ending{kind: kindAbandon, cause: err}
+	}
 	return rejoin(err)
 }
 

@@ -42,6 +42,15 @@ func (w *Worker) lay(ctx context.Context, key bus.RunKey, d *bus.Delivery, wait 
 	w.repark(ctx, key, d, wait.until, log)
 }
 
+// untilAgain is until when a run is parked whose worker ended between saying that it waits and parking it. The call for a
+// slot that came meanwhile found nothing to wake, so what waits for one looks again at once.
+func (w *Worker) untilAgain(wait bus.WaitingBody) time.Time {
+	if wait.For == bus.WaitLimit || wait.For == bus.WaitSerial {
+		return w.now()
+	}
+	return wait.Until
+}
+
 // outOfTime ends a run whose deadline passed before it could start. One that was never authorised, because nobody could
 // be asked, says so: its caller could not have known.
 func (r *run) outOfTime() *ending {

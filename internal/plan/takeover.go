@@ -12,6 +12,9 @@ type TakeOverFacts struct {
 	Crashes int
 	// Stop is the announced stop's reason, in the phase stopping.
 	Stop StopReason
+	// GaveUp: the stop was announced by an owner that could not follow the command any more, so that nobody knows how it
+	// ended.
+	GaveUp bool
 	// Waiting: the run waits for a time that has not come.
 	Waiting bool
 }
@@ -49,6 +52,9 @@ func TakeOver(f TakeOverFacts) TakeOverPlan {
 	}
 	if f.Phase == PhaseStopping {
 		p.Outcome = f.Stop.Outcome()
+		if f.GaveUp {
+			p.Outcome = OutcomeLost
+		}
 	}
 	if p.Crashes >= MaxCrashes && f.Phase != PhaseResult && f.Phase != PhaseNone {
 		p.Action = TakeOverCrashLoop

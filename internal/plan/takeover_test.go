@@ -26,6 +26,7 @@ func TestTakeOverFollowsItsTable(t *testing.T) {
 		"fifth death before it could run": {plan.TakeOverFacts{Phase: plan.PhasePlanned, OwnerDied: true, Crashes: 4}, plan.TakeOverPlan{Action: plan.TakeOverCrashLoop, Crashes: 5, Outcome: plan.OutcomeFailed}},
 		"fifth death when it may run":     {plan.TakeOverFacts{Phase: plan.PhaseDialing, OwnerDied: true, Crashes: 4}, plan.TakeOverPlan{Action: plan.TakeOverCrashLoop, Crashes: 5, Outcome: plan.OutcomeLost}},
 		"fifth death after a stop":        {plan.TakeOverFacts{Phase: plan.PhaseStopping, OwnerDied: true, Crashes: 4, Stop: plan.StopCancel}, plan.TakeOverPlan{Action: plan.TakeOverCrashLoop, Crashes: 5, Outcome: plan.OutcomeCanceled}},
+		"stopping, given up":              {plan.TakeOverFacts{Phase: plan.PhaseStopping, OwnerDied: true, Stop: plan.StopRevoked, GaveUp: true}, plan.TakeOverPlan{Action: plan.TakeOverStopAgain, Crashes: 1, Outcome: plan.OutcomeLost}},
 		"fourth death":                    {plan.TakeOverFacts{Phase: plan.PhasePlanned, OwnerDied: true, Crashes: 3}, plan.TakeOverPlan{Action: plan.TakeOverGoOn, Crashes: 4}},
 		"a result is never a crash loop":  {plan.TakeOverFacts{Phase: plan.PhaseResult, OwnerDied: true, Crashes: 9}, plan.TakeOverPlan{Action: plan.TakeOverAfterResult, Crashes: 10}},
 	} {
@@ -54,6 +55,59 @@ func TestWhatMayHaveRunIsNeverStartedAfresh(t *testing.T) {
 			t.Fatalf("%+v says that it did not run: %+v", f, p)
 		}
 	})
+}
+
+// However many owners die one after another, and wherever, the phase never goes back, what may have run is never started
+// afresh, and an announced stop ends as what it was announced as.
+func TestNoSequenceOfCrashesLosesThePhaseOrTheReason(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		var f plan.TakeOverFacts
+		phases := plan.Phases()
+		at := rapid.IntRange(0, len(phases)-1).Draw(t, "begins at")
+		deaths := 0
+		for range rapid.IntRange(1, 12).Draw(t, "events") {
+			if at+1 < len(phases) && rapid.IntRange(0, 2).Draw(t, "what") == 0 {
+				at = rapid.IntRange(at+1, len(phases)-1).Draw(t, "goes on to")
+				f.Crashes, deaths = 0, 0 // progress
+			}
+			f.Phase, f.OwnerDied = phases[at], rapid.Bool().Draw(t, "died")
+			if f.Phase == plan.PhaseStopping && f.Stop == "" {
+				f.Stop, f.GaveUp = rapid.SampledFrom(plan.StopReasons()).Draw(t, "stop"), rapid.Bool().Draw(t, "gave up")
+			}
+			if f.OwnerDied {
+				deaths++
+			}
+			p := plan.TakeOver(f)
+			if p.Crashes != deaths {
+				t.Fatalf("%d deaths are counted as %d", deaths, p.Crashes)
+			}
+			loop := deaths >= plan.MaxCrashes && f.Phase != plan.PhaseNone && f.Phase != plan.PhaseResult
+			if (p.Action == plan.TakeOverCrashLoop) != loop {
+				t.Fatalf("%d deaths in %s: %s", deaths, f.Phase, p.Action)
+			}
+			if !loop {
+				if want := byPhase[f.Phase]; p.Action != want {
+					t.Fatalf("in %s: %s, want %s", f.Phase, p.Action, want)
+				}
+			}
+			want := f.Stop.Outcome()
+			if f.GaveUp {
+				want = plan.OutcomeLost
+			}
+			if f.Phase == plan.PhaseStopping && p.Outcome != want {
+				t.Fatalf("a stop for %s, given up %v, ends as %s", f.Stop, f.GaveUp, p.Outcome)
+			}
+			f.Crashes = p.Crashes
+		}
+	})
+}
+
+// byPhase is the take-over table where no owner died too often.
+var byPhase = map[plan.Phase]plan.TakeOverAction{
+	plan.PhaseNone: plan.TakeOverClaim, plan.PhaseAccepted: plan.TakeOverGoOn, plan.PhasePlanned: plan.TakeOverGoOn,
+	plan.PhaseDialing: plan.TakeOverRedial, plan.PhaseStarted: plan.TakeOverAttach, plan.PhaseStopping: plan.TakeOverStopAgain,
+	plan.PhaseResult: plan.TakeOverAfterResult,
 }
 
 func TestReceiveTellsDuplicatesFromDeaths(t *testing.T) {

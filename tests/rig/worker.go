@@ -34,6 +34,8 @@ type Spec struct {
 	AckWait time.Duration `json:"ack_wait,omitempty"`
 	// Stops says at which step a job is stopped for ever, by the beginning of its id.
 	Stops map[string]job.Step `json:"stops,omitempty"`
+	// Fails says which step of a job always fails, by the beginning of its id.
+	Fails map[string]job.Step `json:"fails,omitempty"`
 	// LogFile takes its log. Defaults to none.
 	LogFile string `json:"log_file,omitempty"`
 }
@@ -86,7 +88,7 @@ func work(path string) error {
 	return app.Run(ctx)
 }
 
-// step blocks for ever where the spec says so, after saying so.
+// step blocks for ever, after saying so, or fails, where the spec says so.
 func (s *Spec) step(_ context.Context, at job.Step, key bus.RunKey) error {
 	for prefix, step := range s.Stops {
 		if step == at && strings.HasPrefix(key.Job, prefix) {
@@ -94,8 +96,16 @@ func (s *Spec) step(_ context.Context, at job.Step, key bus.RunKey) error {
 			select {}
 		}
 	}
+	for prefix, step := range s.Fails {
+		if step == at && strings.HasPrefix(key.Job, prefix) {
+			return errFails
+		}
+	}
 	return nil
 }
+
+// errFails is what a step fails with that the spec lets fail.
+var errFails = errors.New("this step is to fail")
 
 // Worker is a worker process.
 type Worker struct {

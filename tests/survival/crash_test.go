@@ -38,3 +38,25 @@ func TestCase52ARequestThatKillsItsWorkersEndsAsACrashLoop(t *testing.T) {
 		t.Errorf("dead letter %+v, %v", letter, err)
 	}
 }
+
+// An owner that cannot follow a command any more announces that it stops it, and says lost. It dies between the two, and
+// its successor says what it would have said.
+func TestAGivenUpCommandIsLostWhoeverSaysSo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, workers(-1))
+	dying := w.process(rig.Spec{ID: "dying", Stops: map[string]job.Step{"cursed": job.StepStopping}, Fails: map[string]job.Step{"cursed": job.StepOpened}})
+	j := w.exec(bus.ExecRequest{JobID: "cursed", Shell: "echo $$ > /workspace/pid; sleep 600"})
+	if err := dying.Stopped(w.ctx, "cursed"); err != nil {
+		t.Fatal(err)
+	}
+	dying.Kill()
+	w.process(rig.Spec{ID: "taker"})
+	r := w.wait(j)
+	if r.Outcome != plan.OutcomeLost || r.Class != string(bus.ClassOutcomeUnknown) || r.Stopped != "confirmed" || r.DeadLetter == "" {
+		t.Errorf("%s, class %q, stopped %q, dead letter %q: %v", rig.Says(r), r.Class, r.Stopped, r.DeadLetter, j.Kinds())
+	}
+	if look := w.run("look", "home", "kill -0 $(cat /workspace/pid) 2>/dev/null && echo alive || echo gone"); string(look.Stdout) != "gone\n" {
+		t.Errorf("the process is %s", look.Stdout)
+	}
+	w.nothingLeft()
+}

@@ -2,6 +2,7 @@ package survival_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -125,6 +126,55 @@ func (w *world) nothingLeft() {
 		case <-w.ctx.Done():
 			w.t.Fatalf("left over: requests %+v, leases %v", depths, held)
 		}
+	}
+}
+
+// Between saying that it waits and being parked no call for a free slot can reach a run; so whoever gets its message next
+// does not let it wait for the time that was said.
+func TestARunThatFailedToBeParkedLooksAgainBeforeItsTime(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var once atomic.Bool
+	w.onStep(func(_ context.Context, s job.Step, k bus.RunKey) error {
+		if s == job.StepParked && k.Job == "waits" && !once.Swap(true) {
+			return errInjected
+		}
+		return nil
+	})
+	deadline := time.Now().Add(time.Hour)
+	holder := w.execAs(bus.ExecRequest{JobID: "holds", Shell: "sleep 600"}, "ann", "free")
+	w.until(holder, bus.EventStarted)
+	j := w.execAs(bus.ExecRequest{JobID: "waits", Shell: "exit 4", OnLimit: "wait", Deadline: &deadline}, "ann", "free")
+	w.until(j, bus.EventWaiting)
+	var first bus.WaitingBody
+	if err := json.Unmarshal(j.Events[len(j.Events)-1].Data, &first); err != nil {
+		t.Fatal(err)
+	}
+	w.until(j, bus.EventWaiting)
+	events, err := w.Journal(w.ctx, j.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if at := events[len(events)-1].Time; !at.Before(first.Until) {
+		t.Errorf("it looked again at %s, and was to wait until %s", at, first.Until)
+	}
+	w.cancel(holder.ID)
+	w.exited(j, 4)
+}
+
+// A stop whose every try breaks still ends as what it was announced as, and says that nobody saw the command's end.
+func TestAStandingFaultBesideAStopLeavesItsReason(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.onStep(func(_ context.Context, s job.Step, k bus.RunKey) error {
+		if s == job.StepStopping && k.Job == "cursed" {
+			return errInjected
+		}
+		return nil
+	})
+	j := w.exec(bus.ExecRequest{JobID: "cursed", Shell: "echo up; sleep 600", TimeoutMs: 500})
+	if r := w.wait(j); r.Outcome != plan.OutcomeTimedOut || r.Stopped != "not_confirmed" {
+		t.Errorf("%s, stopped %s", rig.Says(r), r.Stopped)
 	}
 }
 
