@@ -9,7 +9,6 @@ import (
 	"github.com/wakebus/wakebus/internal/authz"
 	"github.com/wakebus/wakebus/internal/bus"
 	"github.com/wakebus/wakebus/internal/config"
-	"github.com/wakebus/wakebus/internal/job"
 	"github.com/wakebus/wakebus/internal/lease"
 	"github.com/wakebus/wakebus/internal/session"
 	"github.com/wakebus/wakebus/internal/sprites"
@@ -227,60 +226,6 @@ func (u *checkup) sprites(ctx context.Context, s config.Client) {
 		sprites.ClassUnavailable, sprites.ClassTimeout, sprites.ClassCanceled, sprites.ClassTransport:
 		u.say(verdictFail, "sprites "+s.SpritesAPIURL.String()+": "+err.Error(), "see the provider's status, or set SPRITES_API_URL")
 	}
-}
-
-// livePatience bounds the live check: a create, a first boot and a command.
-const livePatience = 3 * time.Minute
-
-// live makes one sandbox, runs a command in it and deletes it again.
-func (u *checkup) live(ctx context.Context, s config.Client) {
-	client, err := u.c.sprites(s)
-	if err != nil {
-		u.say(verdictFail, "live: "+err.Error(), "set SPRITES_API_TOKEN")
-		return
-	}
-	defer client.Close()
-	ctx, cancel := context.WithTimeout(ctx, livePatience)
-	defer cancel()
-	name, began := "wb-check-"+newID()[:16], u.c.now()
-	defer func() {
-		// What the check made goes, also after Ctrl-C; Delete is bounded by itself.
-		if err := client.Delete(context.WithoutCancel(ctx), name); err != nil {
-			u.say(verdictFail, "live: sandbox "+name+" was not deleted: "+err.Error(), "delete it by hand")
-		}
-	}()
-	made, err := client.Provision(ctx, sprites.ProvisionRequest{Name: name, Tenant: "check",
-		Labels: []string{job.DeploymentLabel(s.DeploymentID)}, Egress: s.EgressAllow, Create: true})
-	if err != nil {
-		u.say(verdictFail, "live: a sandbox cannot be made: "+err.Error(), "read the error's class in docs/operations.md")
-		return
-	}
-	u.say(verdictOK, fmt.Sprintf("live: sandbox made, locked down and writable in %s", u.c.now().Sub(began).Round(time.Millisecond)), "")
-	code, err := runTrue(ctx, client, name, made.HasBash)
-	if err != nil || code != 0 {
-		u.say(verdictFail, fmt.Sprintf("live: a command ended with %d: %v", code, err), "see the sandbox's console")
-		return
-	}
-	u.say(verdictOK, fmt.Sprintf("live: a command ran after %s", u.c.now().Sub(began).Round(time.Millisecond)), "")
-}
-
-func runTrue(ctx context.Context, client *sprites.Client, name string, bash bool) (int, error) {
-	p, err := client.Start(ctx, sprites.Command{Sprite: name, Tenant: "check", Guard: "check." + newID() + ".0", Job: "check",
-		Argv: []string{"true"}, HasBash: bash, Limit: 30 * time.Second})
-	if err != nil {
-		return -1, err
-	}
-	defer p.Close()
-	for {
-		if _, err = p.Next(ctx); err != nil {
-			break
-		}
-	}
-	exit, ok := p.Exit()
-	if !ok {
-		return -1, err
-	}
-	return exit.Code, nil
 }
 
 // openSessions reads the links.

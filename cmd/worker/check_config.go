@@ -42,7 +42,7 @@ any fail exits with 1. --config prints the settings in force, secrets redacted, 
 	fs.StringVar(&f.output, "output", "", "with --markdown: write to this file")
 	fs.StringVar(&f.role, "role", string(config.RoleClient), "with --config: read them as worker, gateway or client does")
 	fs.StringVar(&f.envFile, "env-file", "", "with --config: KEY=VALUE file that is read before the environment, which wins")
-	fs.BoolVar(&f.live, "live", false, "make one throw-away sandbox and run a command in it")
+	fs.BoolVar(&f.live, "live", false, "make one throw-away sandbox, run commands in it, and say what the service does where no document tells")
 	return cmd
 }
 

@@ -17,11 +17,12 @@ import (
 
 // emulatorFlags are the flags of `worker emulator`.
 type emulatorFlags struct {
-	addr, tokenFile, wake, attach, offset, faults, isolation, dir string
-	idle, coldAfter                                               time.Duration
-	createLimit, runningLimit                                     int
-	seed                                                          int64
-	instant, verbose                                              bool
+	addr, tokenFile, wake, attach, offset, faults, isolation, mutation, dir string
+	fault                                                                   []string
+	idle, coldAfter                                                         time.Duration
+	createLimit, runningLimit                                               int
+	seed                                                                    int64
+	instant, control, documented, verbose                                   bool
 }
 
 func newEmulatorCmd(c *cli) *cobra.Command {
@@ -30,11 +31,12 @@ func newEmulatorCmd(c *cli) *cobra.Command {
 		Use:   "emulator",
 		Short: "Run the Sprites emulator alone",
 		Long: `Run the Sprites emulator alone, on loopback. Two lines on standard output say where it is and its token; then it is
-silent. Under /_emulator/ on the same port and with the same token: GET calls, POST faults, POST
+silent. Under /_emulator/ on the same port and with the same token: GET calls, POST and DELETE faults, POST
 sprites/NAME/sleep, cold and kill.`,
-		Example: "  worker emulator --addr 127.0.0.1:0 --idle 5s\n  worker emulator --faults faults.json --seed 7",
-		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return c.runEmulator(cmd.Context(), f) },
+		Example: "  worker emulator --addr 127.0.0.1:0 --idle 5s\n  worker emulator --faults faults.json --seed 7\n" +
+			`  worker emulator --fault '{"route":"exec.ws","do":"drop","probability":0.1}'`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.runEmulator(cmd.Context(), f) },
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&f.addr, "addr", "127.0.0.1:0", "loopback address to listen on; port 0 takes a free one")
@@ -48,8 +50,12 @@ sprites/NAME/sleep, cold and kill.`,
 	fs.StringVar(&f.attach, "attach", "exact", "how an attach replays: exact or merged")
 	fs.StringVar(&f.offset, "offset", "off", "honour output_offset on attach: on or off")
 	fs.StringVar(&f.faults, "faults", "", "file with faults, JSON")
+	fs.StringArrayVar(&f.fault, "fault", nil, "one more fault, JSON; may be repeated")
 	fs.Int64Var(&f.seed, "seed", 0, "seed of the faults' probabilities")
 	fs.StringVar(&f.isolation, "isolation", "auto", "auto, namespace or mapped")
+	fs.BoolVar(&f.control, "control", false, "offer the control channel; otherwise it answers 404")
+	fs.BoolVar(&f.documented, "documented", false, "behave as documented where the live service was seen to differ")
+	fs.StringVar(&f.mutation, "mutation", "", "break the protocol on purpose: "+strings.Join(mutationNames(), ", "))
 	fs.BoolVar(&f.instant, "instant", false, "answer a few commands without starting a process, for benchmarks")
 	fs.BoolVarP(&f.verbose, "verbose", "v", false, "log to standard error")
 	return cmd
@@ -87,6 +93,7 @@ func (f emulatorFlags) config() (emulator.Config, error) {
 		Addr: f.addr, Dir: f.dir, Idle: f.idle, ColdAfter: f.coldAfter, CreateLimit: f.createLimit,
 		RunningLimit: f.runningLimit, Attach: emulator.AttachMode(f.attach), Seed: f.seed, Instant: f.instant,
 		Isolation: emulator.IsolationMode(f.isolation), Offset: f.offset == "on",
+		Control: f.control, Documented: f.documented, Mutation: emulator.Mutation(f.mutation),
 	}
 	var errs []error
 	if f.offset != "on" && f.offset != "off" {
@@ -113,17 +120,41 @@ func (f emulatorFlags) config() (emulator.Config, error) {
 			errs = append(errs, errors.New("--token-file cannot be read or is empty"))
 		}
 	}
-	if f.faults != "" {
-		faults, err := readFaults(f.faults)
-		if err != nil {
-			errs = append(errs, err)
-		}
-		cfg.Faults = faults
+	faults, err := f.rules()
+	if err != nil {
+		errs = append(errs, err)
 	}
+	cfg.Faults = faults
 	if err := errors.Join(errs...); err != nil {
 		return cfg, usage("%w", err)
 	}
 	return cfg, nil
+}
+
+// rules are the faults of the file and of the flags, in this order.
+func (f emulatorFlags) rules() ([]emulator.Fault, error) {
+	var rules []emulator.Fault
+	var errs []error
+	if f.faults != "" {
+		faults, err := readFaults(f.faults)
+		rules, errs = append(rules, faults...), append(errs, err)
+	}
+	for _, text := range f.fault {
+		faults, err := emulator.ParseFaults(strings.NewReader(text))
+		if err != nil {
+			err = fmt.Errorf("--fault %s: %w", text, err)
+		}
+		rules, errs = append(rules, faults...), append(errs, err)
+	}
+	return rules, errors.Join(errs...)
+}
+
+func mutationNames() []string {
+	var names []string
+	for _, m := range emulator.Mutations() {
+		names = append(names, string(m))
+	}
+	return names
 }
 
 // readFaults reads a file of emulator faults.

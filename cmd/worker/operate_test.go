@@ -43,7 +43,8 @@ func TestWrongUsageIsCode2(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for _, args := range [][]string{{"nope"}, {"--nope"}, {"dlq"}, {"dlq", "nope"}, {"dlq", "show"}, {"plan", "x"}, {"plan", "--link", "x"},
-		{"leases", "release", "a.b.0.1"}, {"execution", "off"}, {"check", "--config", "--role", "x"}, {"emulator", "--wake", "1s"}, {"grant"}} {
+		{"leases", "release", "a.b.0.1"}, {"execution", "off"}, {"check", "--config", "--role", "x"}, {"emulator", "--wake", "1s"},
+		{"emulator", "--mutation", "none-such"}, {"emulator", "--fault", `{"do":"explode"}`}, {"emulator", "--faults", "none-such"}, {"grant"}} {
 		if got := r.run(args...); got.code != 2 {
 			t.Errorf("%v: %s", args, got)
 		}
@@ -226,19 +227,6 @@ func TestAGrantIsWhatTheVerifierTakes(t *testing.T) {
 	}
 	r.run("grant", "--conversation", "c1", "--key", key).want(t, "a key for all to read", 2, "")
 	r.run("grant", "--conversation", "c1", "--page", "p1").want(t, "two sessions", 2, "")
-}
-
-func TestTheEmulatorPrintsTwoLinesAndEndsOnASignal(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	done := make(chan ended, 1)
-	go func() { done <- r.run("emulator", "--instant") }()
-	r.interrupt()
-	got := <-done
-	printed := strings.Split(strings.TrimSpace(got.out), "\n")
-	if got.code != 0 || len(printed) != 2 || !strings.HasPrefix(printed[0], "SPRITES_API_URL=http://127.0.0.1:") || !strings.HasPrefix(printed[1], "SPRITES_API_TOKEN=") {
-		t.Errorf("%s", got)
-	}
 }
 
 func TestVersionNamesTheToolChain(t *testing.T) {

@@ -6,7 +6,8 @@
 #   ./run.sh checks       checks only
 #   ./run.sh mutations    mutations only
 #
-# EMULATOR_ISOLATION=mapped runs Sprites without namespaces.
+# EMULATOR_ISOLATION=mapped runs Sprites without namespaces. WORKER is the worker's
+# binary, built here when it is not given.
 set -eu
 cd "$(dirname "$0")"
 what=${1:-all}
@@ -18,12 +19,12 @@ trap 'exit 130' INT TERM
 
 [ -d node_modules/@fly/sprites ] && [ -x node_modules/.bin/node ] || npm ci
 node=$PWD/node_modules/.bin/node
-go build -o "$tmp/serve" ./serve
+[ -n "${WORKER:-}" ] || { WORKER=$tmp/worker; go build -o "$WORKER" ../../../../cmd/worker; }
 
 # start MUTATION: the emulator says where it is on its first two lines.
 start() {
 	: >"$tmp/out"
-	"$tmp/serve" -mutation "$1" -isolation "${EMULATOR_ISOLATION:-auto}" >"$tmp/out" 2>"$tmp/log" &
+	"$WORKER" emulator --mutation "$1" --isolation "${EMULATOR_ISOLATION:-auto}" --control --wake 1ms,1ms >"$tmp/out" 2>"$tmp/log" &
 	pid=$!
 	until [ "$(grep -c = "$tmp/out")" = 2 ]; do kill -0 "$pid" 2>/dev/null || { cat "$tmp/log"; exit 1; }; sleep 0.05; done
 	EMULATOR_URL=$(sed -n 's/^SPRITES_API_URL=//p' "$tmp/out")
@@ -38,10 +39,9 @@ if [ "$what" != mutations ]; then
 fi
 
 # A mutation counts as caught when the check that is about it turns red; the same
-# check is green without it, or the run above has failed.
+# check is green without it, or the run above has failed. A test of the emulator
+# holds that mutations.txt names every mutation.
 if [ "$what" != checks ]; then
-	"$tmp/serve" -list | sort >"$tmp/known"
-	cut -d' ' -f1 mutations.txt | sort | diff "$tmp/known" - || { echo "mutations.txt does not name every mutation"; exit 1; }
 	survived=0
 	while read -r mutation name; do
 		start "$mutation"
