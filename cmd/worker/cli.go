@@ -34,6 +34,8 @@ type cli struct {
 	flags  globalFlags
 	// grace is how long after a job's deadline its first event may still come.
 	grace time.Duration
+	// farewell is how long after an interrupt a job's result is waited for.
+	farewell time.Duration
 	// began says that the command line was understood and its command runs.
 	began bool
 }
@@ -55,7 +57,7 @@ func newCLI() *cli {
 		in: os.Stdin, out: os.Stdout, err: os.Stderr,
 		lookup: os.LookupEnv, environ: os.Environ(), dir: dir, now: time.Now,
 		notify: signal.Notify, unnotify: signal.Stop, person: term.IsTerminal(int(os.Stderr.Fd())),
-		grace: startGrace,
+		grace: startGrace, farewell: farewell,
 	}
 }
 

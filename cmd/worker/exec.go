@@ -36,7 +36,7 @@ used before prints what was recorded and runs nothing.
 
 Exit codes: the command's own; 124 timed out; 125 denied, failed, expired, refused by the queue, not reachable, or
 unusable arguments; 126 output limit; 130 canceled; 255 lost. They can collide with the command's own: scripts that
-must know use --json. Ctrl-C cancels and waits for the result; a second one leaves.`,
+must know use --json. Ctrl-C or SIGTERM cancels and waits for the result, for a minute; a second one leaves at once.`,
 		Example: "  worker exec -- python3 -c 'print(1)'\n" +
 			"  worker exec --conversation c1 --timeout 30s --shell 'make test 2>&1 | tail'\n" +
 			"  worker exec --detach --job nightly-1 -- ./report.sh",

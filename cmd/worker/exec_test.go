@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/wakebus/wakebus/internal/bus"
 	"github.com/wakebus/wakebus/internal/config"
@@ -97,6 +98,20 @@ func TestASecondInterruptLeaves(t *testing.T) {
 	r.interrupt()
 	if got := <-done; got.code != 130 || !strings.Contains(got.err, "left") {
 		t.Errorf("%s", got)
+	}
+}
+
+func TestAnInterruptWaitsForTheResultForABoundedTime(t *testing.T) {
+	t.Parallel()
+	r := newRig(t) // nobody runs the job, so no result can come
+	var out, text lockedBuffer
+	c := r.cli(strings.NewReader(""), &out, &text)
+	c.farewell = 10 * time.Millisecond
+	done := make(chan int, 1)
+	go func() { done <- run(t.Context(), c, []string{"exec", "--", "true"}) }()
+	r.interrupt()
+	if code := <-done; code != 130 || !strings.Contains(text.String(), "left") {
+		t.Errorf("%d: %s", code, text.String())
 	}
 }
 

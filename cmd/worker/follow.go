@@ -11,14 +11,18 @@ import (
 
 // The ways in which following a job ends without its result.
 var (
-	// errLeft: a second interrupt.
-	errLeft = errors.New("interrupted twice")
+	// errLeft: a second interrupt, or no result for long after the first.
+	errLeft = errors.New("left before the result")
 	// errNoTaker: its deadline has passed and nobody has claimed it.
 	errNoTaker = errors.New("no worker took it")
 )
 
 // cancelTimeout bounds the mark that the first interrupt publishes.
 const cancelTimeout = 10 * time.Second
+
+// farewell is cli.farewell outside tests: a stop takes a few seconds, and a worker that died while it stopped the command
+// is succeeded in ten.
+const farewell = time.Minute
 
 // events is a job's events in order; io.EOF ends them.
 type events interface {
@@ -74,24 +78,29 @@ func (p *withPatience) Next(ctx context.Context) (bus.Event, error) {
 	return ev, err
 }
 
-// cancelOnSignal calls mark at the first interrupt and goes on; the second ends the returned context with errLeft. The
-// returned function ends the watching.
+// cancelOnSignal calls mark at the first interrupt and goes on; the second, or the end of the farewell, ends the returned
+// context with errLeft. The returned function ends the watching.
 func (c *cli) cancelOnSignal(ctx context.Context, mark func(context.Context) error) (context.Context, func()) {
 	signals, unnotify := c.interrupts()
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{}) // closed when the watcher has ended
 	go func() {
 		defer close(done)
-		for n := 0; ; n++ {
+		var late <-chan time.Time // fires once, when the farewell after the first interrupt is over
+		for {
 			select {
 			case <-ctx.Done():
 				return
+			case <-late:
+				cancel(errLeft)
+				return
 			case <-signals:
 			}
-			if n > 0 {
+			if late != nil {
 				cancel(errLeft)
 				return
 			}
+			late = time.After(c.farewell)
 			// The mark must not keep a second interrupt waiting, so it has an owner of its own.
 			marked, stop := context.WithTimeout(ctx, cancelTimeout)
 			sent := make(chan struct{}) // closed when mark has returned

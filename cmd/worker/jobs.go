@@ -1,14 +1,12 @@
 package main
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/wakebus/wakebus/internal/audit"
 	"github.com/wakebus/wakebus/internal/bus"
 	"github.com/wakebus/wakebus/internal/plan"
 )
@@ -87,59 +85,6 @@ func parseJob(text, tenant string) (bus.RunKey, error) {
 		return key, usage("JOB must be [tenant/]job, each 1 to 64 letters, digits, _ or -")
 	}
 	return key, nil
-}
-
-func newJobsCancelCmd(c *cli) *cobra.Command {
-	var tenant, conversation, why, grant string
-	cmd := &cobra.Command{
-		Use:   "cancel [JOB]",
-		Short: "Stop a job, or everything in a conversation",
-		Long: `Stop a job, or everything in a conversation, queued or running. The mark is stored: a worker that takes the job later
-sees it too. The job's result says how it ended.`,
-		Example: "  worker jobs cancel acme/j1 --why 'no longer needed'\n  worker jobs cancel --tenant acme --conversation c1",
-		Args:    cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			target := bus.CancelTarget{Tenant: tenant, Conversation: conversation}
-			if len(args) == 1 {
-				key, err := parseJob(args[0], tenant)
-				if err != nil {
-					return err
-				}
-				target.Tenant, target.Job = key.Tenant, key.Job
-			}
-			if (target.Job == "") == (conversation == "") || conversation != "" && !plan.ValidToken(conversation) || !plan.ValidToken(target.Tenant) {
-				return usage("name one JOB, or one --conversation")
-			}
-			hdr := bus.Header{}
-			if grant == "" {
-				grant, _ = c.lookup("WAKEBUS_GRANT")
-			}
-			if grant != "" {
-				hdr.Set(bus.HeaderGrant, grant)
-			}
-			b, _, err := c.connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer b.Close()
-			if err := b.MarkCancel(cmd.Context(), target, bus.CancelRequest{By: c.operator(), Why: why}, hdr); err != nil {
-				return err
-			}
-			c.auditOn(cmd.Context(), b, audit.Record{Kind: audit.KindOperate, Tenant: target.Tenant, Action: "jobs cancel", Job: target.Job,
-				Conversation: conversation, Detail: why})
-			if c.flags.json {
-				return c.printJSON(map[string]string{"tenant": target.Tenant, "job_id": target.Job, "conversation_id": conversation, "state": "marked"})
-			}
-			fmt.Fprintf(c.out, "marked %s/%s%s\n", target.Tenant, target.Job, conversation)
-			return nil
-		},
-	}
-	fs := cmd.Flags()
-	fs.StringVar(&tenant, "tenant", "dev", "tenant")
-	fs.StringVar(&conversation, "conversation", "", "everything in this conversation")
-	fs.StringVar(&why, "why", "", "why, for the audit trail and the result")
-	fs.StringVar(&grant, "grant", "", "signed grant, in place of WAKEBUS_GRANT")
-	return cmd
 }
 
 // stamp writes a time of day with milliseconds.

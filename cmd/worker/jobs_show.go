@@ -124,11 +124,24 @@ func (c *cli) followJob(ctx context.Context, b *bus.Bus, view *jobView, key bus.
 	defer reader.Close()
 	ctx, stop := c.untilSignal(ctx)
 	defer stop()
+	c.sayUnclaimed(ctx, b, key, f)
 	err = view.follow(ctx, reader)
 	if ctx.Err() != nil {
 		return nil // Ctrl-C is how this ends
 	}
 	return leaveQuietly(err)
+}
+
+// sayUnclaimed tells who follows a job without events why nothing comes. It stays: the job may be published yet.
+func (c *cli) sayUnclaimed(ctx context.Context, b *bus.Bus, key bus.RunKey, f showFlags) {
+	events, _, _, err := c.history(b).History(ctx, key, 1, 1, 0)
+	if err != nil || len(events) > 0 || c.flags.json {
+		return
+	}
+	f.fromSeq = 1
+	if err := c.showQueued(ctx, b, key, f); err != nil {
+		c.say("%v; its events are shown when they come", err)
+	}
 }
 
 func leaveQuietly(err error) error {

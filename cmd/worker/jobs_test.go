@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -101,14 +102,44 @@ func TestCancelStopsAJobOrAConversation(t *testing.T) {
 	done := make(chan ended, 1)
 	go func() { done <- r.run("exec", "--job", "j1", "--", "wait") }()
 	<-p.running
-	r.run("jobs", "cancel", "j1", "--why", "enough").want(t, "cancel", 0, "marked dev/j1\n")
+	r.run("jobs", "cancel", "j1", "--why", "enough").want(t, "cancel", 0, "marked dev/j1: it is running\n")
 	if got := <-done; got.code != 130 {
 		t.Errorf("%s", got)
 	}
-	r.run("jobs", "cancel", "--conversation", "c1").want(t, "conversation", 0, "marked dev/c1\n")
+	r.run("jobs", "cancel", "--conversation", "c1").want(t, "conversation", 0, "marked dev/c1: it has no jobs\n")
+	r.run("jobs", "cancel", "j1").want(t, "ended", 0, "marked dev/j1: it has ended, and stays as it is\n")
+	r.run("jobs", "cancel", "nope").want(t, "unknown", 0, "marked dev/nope: no such job yet; it will not start when it is published\n")
+	if got := r.run("jobs", "cancel", "j1", "--json"); !strings.Contains(got.out, `"found":"ended"`) {
+		t.Errorf("%s", got)
+	}
 	for name, args := range map[string][]string{"nothing": {}, "both": {"j1", "--conversation", "c1"}, "a wildcard": {"--conversation", "*"}, "a dot": {"a.b"}} {
 		r.run(append([]string{"jobs", "cancel"}, args...)...).want(t, name, 2, "")
 	}
+}
+
+func TestFollowingAJobThatIsNotThereSaysSo(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	said := make(lineWriter, 16)
+	done := make(chan int, 1)
+	go func() {
+		done <- run(t.Context(), r.cli(strings.NewReader(""), io.Discard, said), []string{"jobs", "show", "nope", "--follow"})
+	}()
+	if line := <-said; !strings.Contains(line, "no job dev/nope; its events are shown when they come") {
+		t.Errorf("said %q", line)
+	}
+	r.interrupt()
+	if code := <-done; code != 0 {
+		t.Errorf("ended with %d", code)
+	}
+}
+
+// lineWriter passes what is written on, a write each.
+type lineWriter chan string
+
+func (w lineWriter) Write(p []byte) (int, error) {
+	w <- string(p)
+	return len(p), nil
 }
 
 // drawer is a worker's file handler that keeps one file in memory and gives it out in small parts.

@@ -92,7 +92,7 @@ func (r *rig) runIn(in string, args ...string) ended {
 
 func (r *rig) cli(in *strings.Reader, out, err interface{ Write([]byte) (int, error) }) *cli {
 	return &cli{
-		in: in, out: out, err: err, dir: r.dir, now: time.Now, grace: 200 * time.Millisecond,
+		in: in, out: out, err: err, dir: r.dir, now: time.Now, grace: 200 * time.Millisecond, farewell: time.Minute,
 		lookup: func(name string) (string, bool) { v, ok := r.env[name]; return v, ok },
 		notify: func(c chan<- os.Signal, _ ...os.Signal) {
 			r.mu.Lock()

@@ -32,7 +32,8 @@ const (
 type Delivery struct {
 	Kind   Kind
 	Source Source
-	// Tenant is the subject's token, plan.NoTenant without one.
+	// Tenant is the subject's token as its sender wrote it, plan.NoTenant without one, and empty where the sender named
+	// that reserved one.
 	Tenant string
 	// Job is the job's id where a worker or an operator wrote it (SourceRetry), else empty; see Key.
 	Job string
@@ -73,6 +74,9 @@ func newDelivery(b *Bus, kind Kind, source Source, msg jetstream.Msg) (*Delivery
 	if source == SourceQueue {
 		if len(parts) == 3 {
 			d.Tenant = parts[2]
+		}
+		if len(parts) == 3 && d.Tenant == plan.NoTenant {
+			d.Tenant = "" // reserved for requests that name no tenant: nobody may ask for it
 		}
 		return d, nil
 	}

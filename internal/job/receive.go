@@ -97,7 +97,7 @@ func (w *Worker) duplicate(ctx context.Context, q *request, d *bus.Delivery, sha
 }
 
 // errTenant is why a request on a subject whose tenant is no token gets no answer.
-var errTenant = errors.New("the subject's tenant is not 1 to 64 of A-Z a-z 0-9 _ -")
+var errTenant = errors.New("the subject's tenant is not 1 to 64 of A-Z a-z 0-9 _ -, or it is _ alone, which is reserved")
 
 // errNoBody is why a run cannot start of which only the journal is left.
 var errNoBody = errors.New("only the run's record is left")

@@ -9,6 +9,8 @@ type Hint string
 const (
 	HintNone        Hint = ""
 	HintOutOfMemory Hint = "out of memory"
+	// HintMayBeMemory: something killed it, and nobody has announced that: the kernel, for want of memory, or the command.
+	HintMayBeMemory Hint = "killed, may be out of memory"
 	HintDiskFull    Hint = "disk full"
 )
 
@@ -39,8 +41,7 @@ func OutcomeHint(exitCode int, stderrTail []byte) Hint {
 		}
 	}
 	if exitCode == 137 {
-		// 128 + KILL: we announce our own kills, so this one is most likely the kernel's.
-		return HintOutOfMemory
+		return HintMayBeMemory // 128 + KILL
 	}
 	return HintNone
 }

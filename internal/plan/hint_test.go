@@ -18,7 +18,7 @@ func TestAFailureIsHintedAt(t *testing.T) {
 		{1, "assertion failed", plan.HintNone},
 		{1, "write /workspace/x: No space left on device\n", plan.HintDiskFull},
 		{137, "tar: disk quota exceeded", plan.HintDiskFull},
-		{137, "", plan.HintOutOfMemory},
+		{137, "", plan.HintMayBeMemory},
 		{134, "FATAL ERROR: JavaScript heap out of memory", plan.HintOutOfMemory},
 		{1, "fork: Cannot allocate memory", plan.HintOutOfMemory},
 		{1, "no space left on device" + strings.Repeat(".", 4096), plan.HintNone},

@@ -9,9 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/wakebus/wakebus/internal/bus"
 	"github.com/wakebus/wakebus/internal/instance"
 	"github.com/wakebus/wakebus/internal/plan"
@@ -82,16 +79,7 @@ func TestCase54ADeletedConsumerIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.run("before", "home", "true")
-	nc, err := nats.Connect(w.inst.Env()["NATS_URL"])
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stream, err := js.Stream(w.ctx, bus.StreamSandbox)
+	stream, err := w.stream().Stream(w.ctx, bus.StreamSandbox)
 	if err != nil {
 		t.Fatal(err)
 	}

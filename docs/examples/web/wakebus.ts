@@ -404,7 +404,7 @@ export type Result = {
   exit_code?: number;
   /** With exited and a code above 128. */
   signal?: string;
-  /** Best effort: out of memory, disk full. */
+  /** Best effort: out of memory; killed, may be out of memory; disk full. */
   hint?: string;
   exit_source?: "frame" | "file";
   /** Publish again with a new job_id; nothing ran. */
