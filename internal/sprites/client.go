@@ -47,6 +47,9 @@ func New(gate Gate, cfg Config) (*Client, error) {
 	// Each socket is dialled on a fresh connection. On a kept-alive one net/http would repeat the handshake behind our
 	// back when the connection turns out dead, with the same nonce: two runs that the guard takes for one.
 	socket.DisableKeepAlives = true
+	if cfg.ReceiveBuffer > 0 {
+		socket.DialContext = narrow(socket.DialContext, cfg.ReceiveBuffer)
+	}
 	return &Client{
 		cfg: cfg, gate: gate, log: *cfg.Logger, base: strings.TrimRight(cfg.BaseURL, "/"), metrics: m,
 		calls:   &http.Client{Transport: plain, CheckRedirect: noRedirect},

@@ -44,6 +44,9 @@ type Config struct {
 	Drain time.Duration
 	// ReplayQuiet is the silence which ends an attach's replay. Defaults to 300 ms.
 	ReplayQuiet time.Duration
+	// ReceiveBuffer is how much the kernel may take in per socket before it is read, in bytes (Linux doubles it). A small
+	// one keeps a terminal's output fresh; it also bounds a socket's rate to so much per round trip. Defaults to the system's.
+	ReceiveBuffer int
 	// Transport is the HTTP transport to start from (proxy, TLS). It is cloned. Defaults to net/http's.
 	Transport *http.Transport
 	// Now is the clock. Defaults to time.Now.

@@ -3,6 +3,7 @@ package sprites
 import (
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -47,6 +48,23 @@ func (c *Client) openSocket(ctx context.Context, op Operation, url string, tty b
 	go s.read()
 	go s.keepalive()
 	return s, nil
+}
+
+type dialer func(ctx context.Context, network, address string) (net.Conn, error)
+
+// narrow bounds what the kernel takes in before we read it. Left alone it grows to megabytes, and all of them stand
+// before the answer to a key that stops a flood.
+func narrow(dial dialer, bytes int) dialer {
+	if dial == nil {
+		dial = (&net.Dialer{}).DialContext
+	}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if tcp, ok := conn.(*net.TCPConn); ok && err == nil {
+			_ = tcp.SetReadBuffer(bytes) // without it output only comes later
+		}
+		return conn, err
+	}
 }
 
 // hasCapability looks into the comma list of X-Sprite-Capabilities (sprites-go, exec handshake).

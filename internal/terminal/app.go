@@ -28,6 +28,13 @@ import (
 // DefaultPageDir is where the built page is looked for, from the working directory.
 const DefaultPageDir = "internal/terminal/page/dist"
 
+// shellBuffer is what the kernel may hold of a shell's output before we read it, and viewBuffer of what we wrote to a
+// viewer: what stands in them cannot be skipped when somebody interrupts a flood.
+const (
+	shellBuffer = 128 << 10
+	viewBuffer  = 128 << 10
+)
+
 // AppConfig is what an App needs besides the settings. The zero value works.
 type AppConfig struct {
 	// Log is the process's log. Defaults to one that writes to stderr.
@@ -133,7 +140,7 @@ func (a *App) connect(ctx context.Context) error {
 func (a *App) build() error {
 	c := a.cfg
 	client, err := sprites.New(sharedGate{a.leases.Gate()}, sprites.Config{BaseURL: c.SpritesAPIURL.Reveal(), Token: c.SpritesAPIToken.Reveal(),
-		DialTimeout: c.DialTimeout, Logger: &a.log.Logger, Registerer: a.opt.Registry})
+		DialTimeout: c.DialTimeout, ReceiveBuffer: shellBuffer, Logger: &a.log.Logger, Registerer: a.opt.Registry})
 	if err != nil {
 		return err
 	}
@@ -253,7 +260,13 @@ func (a *App) Run(ctx context.Context) error {
 		return fmt.Errorf("watch the fleet's switch: %w", err)
 	}
 	defer watch.Close()
-	server := &http.Server{Handler: a.gateway.Handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 32 << 10}
+	server := &http.Server{Handler: a.gateway.Handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 32 << 10,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			if tcp, ok := c.(*net.TCPConn); ok {
+				_ = tcp.SetWriteBuffer(viewBuffer) // without it output only comes later
+			}
+			return ctx
+		}}
 	g, base := errgroup.WithContext(base)
 	g.Go(func() error { return a.leases.Run(base) })
 	if a.admin != nil {

@@ -291,8 +291,7 @@ func (s *session) complain(v *viewer, code frame.Code, message string) {
 func (s *session) shown(v *viewer, offset int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if offset > v.shown && offset <= v.cursor {
-		v.shown = offset
+	if v.flow.ack(offset, v.cursor) {
 		v.signal()
 	}
 }

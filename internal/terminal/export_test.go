@@ -2,3 +2,12 @@ package terminal
 
 // Align is align, for its property.
 var Align = align
+
+// Flow is flow, for its property.
+type Flow struct{ flow }
+
+// Begin is flow.begin, and so on.
+func (f *Flow) Begin(offset int64)            { f.begin(offset) }
+func (f *Flow) Skip(at, n int64) bool         { return f.skip(at, n) }
+func (f *Flow) Ack(offset, cursor int64) bool { return f.ack(offset, cursor) }
+func (f *Flow) Ahead(cursor int64) int64      { return f.ahead(cursor) }

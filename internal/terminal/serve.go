@@ -90,6 +90,9 @@ func (s *session) drain(ctx context.Context, pty PTY) error {
 		if err != nil {
 			return err
 		}
+		if s.hurried() && pace.lend(n) {
+			continue // what was printed before an interrupt is drained at once: the answer is behind it
+		}
 		if !s.waitForViewers(ctx) || !pace.wait(ctx, n) {
 			return ctx.Err()
 		}
@@ -141,35 +144,6 @@ func (s *session) giveUpOnSlow() {
 	}
 }
 
-// pacer bounds the rate of one shell's output. It belongs to one goroutine.
-type pacer struct {
-	rate  int
-	now   func() time.Time
-	since time.Time
-	spent int
-}
-
-// wait accounts for n bytes and waits when the window's share is spent; false when ctx ended.
-func (p *pacer) wait(ctx context.Context, n int) bool {
-	const window = 50 * time.Millisecond
-	p.spent += n
-	now := p.now()
-	if now.Sub(p.since) >= window {
-		p.since, p.spent = now, n
-	}
-	if p.spent < p.rate/int(time.Second/window) {
-		return true
-	}
-	rest := time.NewTimer(window - now.Sub(p.since))
-	defer rest.Stop()
-	select {
-	case <-rest.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // feed writes what waits for the shell: its size, then input in order. It blocks as long as the shell does not read;
 // closing pty unblocks it.
 func (s *session) feed(pty PTY) {
@@ -197,6 +171,9 @@ func (s *session) feed(pty PTY) {
 		e.client.settled += int64(e.size)
 		if len(e.data) > 0 {
 			s.typed = s.gw.cfg.Now()
+			if interrupts(e.data) {
+				s.hurry = s.typed.Add(hurryFor)
+			}
 			for v := range s.viewers {
 				v.urgent = true
 			}

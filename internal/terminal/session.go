@@ -63,6 +63,7 @@ type session struct {
 	last     time.Time // of the last input or output
 	empty    time.Time // since when there has been no viewer; zero while there are
 	typed    time.Time // of input that no output has followed yet
+	hurry    time.Time // until when output is drained without waiting for viewers
 	adoptAt  time.Time // when a guest looks at the holder next
 	cast     *recording
 }

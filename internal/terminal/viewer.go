@@ -1,7 +1,6 @@
 package terminal
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"time"
@@ -37,7 +36,7 @@ type viewer struct {
 
 	placed  bool  // cursor is set
 	cursor  int64 // number of the next byte to send
-	shown   int64 // what a flow-controlled client has acked
+	flow    flow  // of a flow-controlled client
 	marked  int64 // marks up to here have been said
 	bracket bool  // replaying was said and live was not
 	liveAt  int64 // where the replay that it is in ends
@@ -151,7 +150,7 @@ func (v *viewer) broken(err error) *ending {
 // progressed tells the shell's reader that this viewer has read on.
 func (v *viewer) progressed() {
 	v.sess.mu.Lock()
-	if v.sess.ring.End()-v.cursor < int64(v.sess.gw.cfg.RingBytes)/4 {
+	if v.cursor == v.sess.ring.End() { // by reading: a jump to near the end is no catching up
 		v.stalled = false
 	}
 	v.sess.mu.Unlock()
@@ -198,113 +197,4 @@ func (v *viewer) phaseLocked(p *parcel) {
 		v.said = now
 		p.control = append(p.control, frame.Server{Type: frame.TypePhase, Phase: now})
 	}
-}
-
-// windowLocked is how many bytes may be sent now.
-func (v *viewer) windowLocked() int64 {
-	n := int64(v.sess.gw.cfg.ChunkBytes)
-	if v.hello.Flow && v.sess.state != stateEnded {
-		n = min(n, v.shown+int64(v.sess.gw.cfg.WindowBytes)-v.cursor)
-	}
-	return n
-}
-
-// outputLocked adds the next piece of output, after what must be said before it.
-func (v *viewer) outputLocked(p *parcel, buf *[]byte, due bool) {
-	s := v.sess
-	if missed := s.ring.Start() - v.cursor; missed > 0 {
-		s.gw.met.gaps.Inc()
-		s.gw.met.gapBytes.Add(float64(missed))
-		p.control = append(p.control, frame.NewGap(missed))
-		v.cursor = s.ring.Start()
-	}
-	stop := v.sayMarksLocked(p)
-	n := min(v.windowLocked(), stop-v.cursor)
-	if n <= 0 {
-		return
-	}
-	if n < int64(s.gw.cfg.ChunkBytes) && !due && !v.urgent && !v.bracket {
-		p.wait = true
-		return
-	}
-	v.urgent = false
-	if int64(cap(*buf)) < n {
-		*buf = make([]byte, n)
-	}
-	p.data = (*buf)[:s.ring.CopyAt((*buf)[:n], v.cursor)]
-	v.cursor += int64(len(p.data))
-}
-
-// sayMarksLocked says what stands at the cursor and returns where the next thing to say stands.
-func (v *viewer) sayMarksLocked(p *parcel) int64 {
-	s := v.sess
-	for _, m := range s.marks {
-		inside := m.at < v.cursor && v.cursor < m.end && !v.bracket
-		if m.at >= v.marked && m.at == v.cursor || inside {
-			v.marked = m.at + 1
-			v.bracket, v.liveAt = true, max(v.liveAt, m.end)
-			p.control = append(p.control, frame.NewPhase(frame.PhaseReplaying, s.id, v.cursor))
-			if !inside {
-				p.control = append(p.control, frame.NewGap(-1))
-			}
-		}
-	}
-	if v.bracket && v.cursor >= v.liveAt && s.state != stateReattaching {
-		v.bracket = false
-		p.control = append(p.control, frame.NewPhase(frame.PhaseLive, s.id, v.cursor))
-	}
-	stop := s.ring.End()
-	if v.bracket && v.liveAt > v.cursor {
-		stop = min(stop, v.liveAt)
-	}
-	for _, m := range s.marks {
-		if m.at > v.cursor {
-			stop = min(stop, m.at)
-		}
-	}
-	return stop
-}
-
-// placeLocked decides where a viewer begins: exactly behind what it has, where that can be proven.
-func (s *session) placeLocked(v *viewer) {
-	if !s.met {
-		return
-	}
-	h, start, end := v.hello, s.ring.Start(), s.ring.End()
-	v.placed, v.bracket, v.liveAt = true, true, end
-	gap := int64(0)
-	switch {
-	case h.Session == s.id && h.Offset <= end && h.Offset >= s.base:
-		v.cursor = h.Offset
-		if h.Offset < start {
-			gap, v.cursor = start-h.Offset, start
-		}
-	case h.Session == "" || h.Offset == 0:
-		v.cursor = s.historyLocked()
-	default:
-		held := s.ring.Tail(int(end - start))
-		next, ok := align(h.Tail, h.Offset == int64(len(h.Tail)) && s.whole && start == s.base, held)
-		v.cursor = start + int64(next)
-		if !ok {
-			v.cursor, gap = s.historyLocked(), -1
-		}
-	}
-	v.marked, v.shown = v.cursor, v.cursor
-	v.sendLocked(frame.NewPhase(frame.PhaseReplaying, s.id, v.cursor-max(gap, 0)))
-	if gap != 0 {
-		s.gw.met.gaps.Inc()
-		v.sendLocked(frame.NewGap(gap))
-	}
-}
-
-// historyLocked is where a new viewer's history begins: behind a line's end when the ring has lost the beginning, so
-// that it does not begin within an escape sequence.
-func (s *session) historyLocked() int64 {
-	start := s.ring.Start()
-	if start == s.base {
-		return start
-	}
-	head := make([]byte, min(4<<10, s.ring.End()-start))
-	s.ring.CopyAt(head, start)
-	return start + int64(bytes.IndexByte(head, '\n')+1)
 }

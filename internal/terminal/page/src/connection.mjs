@@ -122,7 +122,7 @@ export class Connection extends EventTarget {
         if (this.known) this.backlog.ack(f.input);
         return this.flush();
       case 'gap':
-        if (f.bytes) { this.offset += f.bytes; this.acked = this.offset; }
+        this.offset += f.bytes ?? 0;
         this.tail = new Uint8Array(0);
         return this.say('reset', { bytes: f.bytes ?? null });
       case 'error':
