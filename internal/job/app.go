@@ -260,13 +260,20 @@ func (a *App) Run(ctx context.Context) error {
 	g, base := errgroup.WithContext(base)
 	g.Go(func() error { return a.leases.Run(base) })
 	g.Go(func() error { return a.admin.Run(base) })
-	watch, err := a.bus.WatchExecution(base, func(s bus.ExecutionSwitch) { a.fleet.set(!s.On) })
-	if err != nil {
-		return err
-	}
-	defer watch.Close()
 	g.Go(func() error {
 		defer stop()
+		var watch *bus.Watch
+		err := a.worker.insist(ctx, "watch the execution switch", func() (err error) {
+			watch, err = a.bus.WatchExecution(base, func(s bus.ExecutionSwitch) { a.fleet.set(!s.On) })
+			return err
+		})
+		if ctx.Err() != nil && watch == nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		defer watch.Close()
 		run, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
 		// A part that fails for good ends the worker the way SIGTERM does.

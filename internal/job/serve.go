@@ -28,7 +28,14 @@ func (w *Worker) Run(ctx context.Context) error {
 	base, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(errDraining)
 	g, base := errgroup.WithContext(base)
-	cancels, err := w.bus.WatchCancels(base, w.hearCancel)
+	var cancels *bus.Watch
+	err := w.insist(ctx, "watch cancels", func() (err error) {
+		cancels, err = w.bus.WatchCancels(base, w.hearCancel)
+		return err
+	})
+	if ctx.Err() != nil && cancels == nil {
+		return nil // nothing was begun
+	}
 	if err != nil {
 		return fmt.Errorf("watch cancels: %w", err)
 	}
@@ -76,8 +83,26 @@ func (w *Worker) serveEndpoints(ctx context.Context) error {
 	if w.sprites != nil {
 		cfg.Files = files{w}
 	}
-	return w.bus.Serve(ctx, cfg)
+	return w.insist(ctx, "serve requests", func() error { return w.bus.Serve(ctx, cfg) })
 }
+
+// insist does again what an absent broker kept from being done, until ctx ends: a worker that starts, or goes on, while the
+// broker is away waits for it (case 54).
+func (w *Worker) insist(ctx context.Context, what string, f func() error) error {
+	for {
+		err := f()
+		if !errors.Is(err, bus.ErrUnreachable) || ctx.Err() != nil {
+			return err
+		}
+		w.log.Warn().Err(err).Str("what", what).Msg("the broker is away; tried again")
+		if w.sleep(ctx, brokerRetry) != nil {
+			return err
+		}
+	}
+}
+
+// brokerRetry spaces the tries while the broker is away.
+const brokerRetry = time.Second
 
 // semantic is the version as service lists want it; a build that has none is 0.0.0.
 func semantic(version string) string {

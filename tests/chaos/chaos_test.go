@@ -54,20 +54,31 @@ func TestEveryJobHasOneTrueEndWhateverHappensToTheParts(t *testing.T) {
 	go func() { blown <- s.blow(ctx, life); s.inst.Emulator().ClearFaults() }()
 	tasks := load(ctx, life, *seed, *width, caller)
 	if err := <-blown; err != nil {
-		t.Fatal(err)
+		t.Errorf("the storm ended early: %v", err)
 	}
 	judge(t, life, s, caller, tasks)
 	t.Logf("%d jobs; the storm did %v", len(tasks), s.did)
-	if dir := os.Getenv("WAKEBUS_RIG_LOG"); dir != "" && t.Failed() {
-		data, _ := os.ReadFile(s.dir + "/worker.log")
-		_ = os.WriteFile(dir, data, 0o600)
+}
+
+// keepLog keeps the workers' log of a test that failed where WAKEBUS_RIG_LOG says.
+func keepLog(t *testing.T, s *storm) {
+	t.Helper()
+	path := os.Getenv("WAKEBUS_RIG_LOG")
+	if path == "" || !t.Failed() {
+		return
 	}
+	data, err := os.ReadFile(s.dir + "/worker.log")
+	if err == nil {
+		err = os.WriteFile(path, data, 0o600)
+	}
+	must(t, err)
 }
 
 // calmBefore starts all parts.
 func calmBefore(t *testing.T, ctx context.Context) *storm {
 	t.Helper()
 	s := &storm{rand: rand.New(rand.NewPCG(*seed, 0)), dir: t.TempDir(), did: map[string]int{}}
+	t.Cleanup(func() { keepLog(t, s) })
 	var err error
 	if s.broker, err = rig.StartBroker(ctx, t.TempDir()); err != nil {
 		t.Fatal(err)

@@ -62,10 +62,6 @@ func work(path string) error {
 	if err := json.Unmarshal(data, &spec); err != nil {
 		return err
 	}
-	settings, _, err := config.Load(config.RoleWorker, func(k string) (string, bool) { v, ok := spec.Env[k]; return v, ok }, nil)
-	if err != nil {
-		return err
-	}
 	log := io.Discard
 	if spec.LogFile != "" {
 		f, err := os.OpenFile(spec.LogFile, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
@@ -77,15 +73,24 @@ func work(path string) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	app, err := job.NewApp(ctx, settings, job.AppConfig{
-		Log: telemetry.NewLog(telemetry.LogConfig{Output: log, Level: "debug", Format: telemetry.LogJSON}), AckWait: spec.AckWait, Quarantine: -1,
-		Worker: func(c *job.Config) { c.WorkerID, c.Step = spec.ID, spec.step },
-	})
+	app, err := NewApp(ctx, spec, log)
 	if err != nil {
 		return err
 	}
 	fmt.Println("ready")
 	return app.Run(ctx)
+}
+
+// NewApp makes the worker of a spec in this process, which logs to log.
+func NewApp(ctx context.Context, spec Spec, log io.Writer) (*job.App, error) {
+	settings, _, err := config.Load(config.RoleWorker, func(k string) (string, bool) { v, ok := spec.Env[k]; return v, ok }, nil)
+	if err != nil {
+		return nil, err
+	}
+	return job.NewApp(ctx, settings, job.AppConfig{
+		Log: telemetry.NewLog(telemetry.LogConfig{Output: log, Level: "debug", Format: telemetry.LogJSON}), AckWait: spec.AckWait, Quarantine: -1,
+		Worker: func(c *job.Config) { c.WorkerID, c.Step = spec.ID, spec.step },
+	})
 }
 
 // step blocks for ever, after saying so, or fails, where the spec says so.
@@ -234,7 +239,8 @@ func (w *Worker) Thaw() error { return w.cmd.Process.Signal(syscall.SIGCONT) }
 // Terminate asks for a drain and waits for the process's end; nil means that it ended with code 0.
 func (w *Worker) Terminate(ctx context.Context) error {
 	if err := w.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		return err
+		<-w.done
+		return fmt.Errorf("the worker process had ended by itself (%s): %w", w.failure, errors.Join(err, w.err))
 	}
 	select {
 	case <-w.done:

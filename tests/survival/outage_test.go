@@ -1,10 +1,12 @@
 package survival_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -72,6 +74,32 @@ func TestCase54ABrokerRestartLosesNothing(t *testing.T) {
 	w.exited(j, 7)
 	w.ticked(j)
 	w.nothingLeft()
+}
+
+// Case 54: the broker goes away while a worker starts; the worker waits for it.
+func TestCase54AWorkerThatStartsIntoAnOutageWaitsForItsEnd(t *testing.T) {
+	t.Parallel()
+	b := broker(t)
+	w := newWorld(t, workers(-1), func(c *instance.Config) { c.NATSURL = b.URL })
+	app, err := rig.NewApp(w.ctx, rig.Spec{Env: w.inst.Env(), AckWait: ackWait}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(w.ctx)
+	done := make(chan error, 1)
+	go func() { done <- app.Run(ctx) }()
+	<-time.After(7 * time.Second) // an outage has a length: here that of the first try
+	if err := b.Start(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	w.run("after", "home", "exit 0")
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("the worker ended with %v", err)
+	}
 }
 
 // Case 54: a consumer that somebody deleted is made again.
