@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -24,19 +25,20 @@ type box struct {
 	made sprites.Provisioned
 }
 
-// attachModes are the two ways in which the service may replay: what we would like, and what was reported.
+// attachModes are the two ways in which the service may replay: what we would like, and what was reported. Every test on
+// the emulator runs in both.
 var attachModes = map[string]func(*emulator.Config){
 	"exact with offset":      func(c *emulator.Config) { c.Attach, c.Offset = emulator.AttachExact, true },
 	"merged, without offset": func(c *emulator.Config) { c.Attach, c.Offset = emulator.AttachMerged, false },
 }
 
 // eachMode runs a test in both.
-func eachMode(t *testing.T, test func(t *testing.T, b *box)) {
+func eachMode(t *testing.T, test func(t *testing.T, b *box), change ...func(*emulator.Config)) {
 	t.Helper()
 	for name, mode := range attachModes {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(t, newBox(t, mode))
+			test(t, newBox(t, slices.Concat(change, []func(*emulator.Config){mode})...))
 		})
 	}
 }
@@ -126,63 +128,67 @@ func (b *box) settle() {
 
 func TestACommandRunsInTheWorkspaceAndItsGuardRemembersIt(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
-	out, code := b.run("one", `pwd; echo "$HOME $WAKEBUS_JOB"; cat; exit 42`)
-	if out != "/workspace\n/home/sprite one\n" || code != 42 {
-		t.Errorf("got %q, %d", out, code)
-	}
-	state, err := b.Guard(t.Context(), "box", "dev.one.0")
-	if err != nil || !state.Exists || state.Exit == nil || *state.Exit != 42 || state.Alive {
-		t.Errorf("got %+v, %v", state, err)
-	}
-	if none, err := b.Guard(t.Context(), "box", "dev.none.0"); err != nil || none.Exists {
-		t.Errorf("got %+v, %v", none, err)
-	}
-	b.settle()
+	eachMode(t, func(t *testing.T, b *box) {
+		out, code := b.run("one", `pwd; echo "$HOME $WAKEBUS_JOB"; cat; exit 42`)
+		if out != "/workspace\n/home/sprite one\n" || code != 42 {
+			t.Errorf("got %q, %d", out, code)
+		}
+		state, err := b.Guard(t.Context(), "box", "dev.one.0")
+		if err != nil || !state.Exists || state.Exit == nil || *state.Exit != 42 || state.Alive {
+			t.Errorf("got %+v, %v", state, err)
+		}
+		if none, err := b.Guard(t.Context(), "box", "dev.none.0"); err != nil || none.Exists {
+			t.Errorf("got %+v, %v", none, err)
+		}
+		b.settle()
+	})
 }
 
 func TestTheSessionsIDIsTheGuardsPid(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
-	p := b.start(b.script("pid", "echo up; sleep 60"))
-	if _, err := p.Next(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	state, err := b.Guard(t.Context(), "box", "dev.pid.0")
-	if err != nil || strconv.Itoa(state.Pid) != p.Session().ID || !state.Alive {
-		t.Errorf("session %v, guard %+v, %v", p.Session(), state, err)
-	}
+	eachMode(t, func(t *testing.T, b *box) {
+		p := b.start(b.script("pid", "echo up; sleep 60"))
+		if _, err := p.Next(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		state, err := b.Guard(t.Context(), "box", "dev.pid.0")
+		if err != nil || strconv.Itoa(state.Pid) != p.Session().ID || !state.Alive {
+			t.Errorf("session %v, guard %+v, %v", p.Session(), state, err)
+		}
+	})
 }
 
 func TestStdinReachesTheCommand(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
-	cmd := b.script("stdin", "wc -c")
-	cmd.Stdin = bytes.Repeat([]byte("x"), 64<<10)
-	if out, code := b.finish(b.start(cmd)); strings.TrimSpace(out) != "65536" || code != 0 {
-		t.Errorf("got %q, %d", out, code)
-	}
+	eachMode(t, func(t *testing.T, b *box) {
+		cmd := b.script("stdin", "wc -c")
+		cmd.Stdin = bytes.Repeat([]byte("x"), 64<<10)
+		if out, code := b.finish(b.start(cmd)); strings.TrimSpace(out) != "65536" || code != 0 {
+			t.Errorf("got %q, %d", out, code)
+		}
+	})
 }
 
 func TestCase04TheFirstExecOnASleepingSpriteIsRedialled(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
-	for i, nap := range []func(string) error{b.emu.Sleep, b.emu.Cold} {
-		if err := nap("box"); err != nil {
-			t.Fatal(err)
+	eachMode(t, func(t *testing.T, b *box) {
+		for i, nap := range []func(string) error{b.emu.Sleep, b.emu.Cold} {
+			if err := nap("box"); err != nil {
+				t.Fatal(err)
+			}
+			b.fault(emulator.Fault{Do: emulator.FaultDropWake})
+			before := b.emu.Count("exec.ws", "box")
+			run := fmt.Sprint("wake", i)
+			if out, code := b.run(run, "echo ran >>/workspace/"+run+"; cat /workspace/"+run); out != "ran\n" || code != 0 {
+				t.Errorf("got %q, %d", out, code)
+			}
+			if n := b.emu.Count("exec.ws", "box") - before; n < 2 {
+				t.Errorf("%d dials: the fault did not bite", n)
+			}
+			b.emu.ClearFaults()
 		}
-		b.fault(emulator.Fault{Do: emulator.FaultDropWake})
-		before := b.emu.Count("exec.ws", "box")
-		run := fmt.Sprint("wake", i)
-		if out, code := b.run(run, "echo ran >>/workspace/"+run+"; cat /workspace/"+run); out != "ran\n" || code != 0 {
-			t.Errorf("got %q, %d", out, code)
-		}
-		if n := b.emu.Count("exec.ws", "box") - before; n < 2 {
-			t.Errorf("%d dials: the fault did not bite", n)
-		}
-		b.emu.ClearFaults()
-	}
-	b.settle()
+		b.settle()
+	})
 }
 
 // The command starts, but the answer to the handshake is lost: the redial must find it, not run it again.
@@ -230,112 +236,117 @@ func TestCase04ALostHandshakeDoesNotRunTheCommandTwice(t *testing.T) {
 
 func TestCase03AFastCommandThatReturnsNothingIsAnsweredByItsGuard(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
-	for _, do := range []emulator.Action{emulator.FaultEmpty, emulator.FaultNoExit} {
-		run := string(do)
-		b.fault(emulator.Fault{Route: "exec.ws", Times: 1, Do: do})
-		p, err := b.Start(t.Context(), b.script(run, "exit 9"))
-		if err == nil {
-			_, _, err = collect(t.Context(), p)
-			_ = p.Close()
+	eachMode(t, func(t *testing.T, b *box) {
+		for _, do := range []emulator.Action{emulator.FaultEmpty, emulator.FaultNoExit} {
+			run := string(do)
+			b.fault(emulator.Fault{Route: "exec.ws", Times: 1, Do: do})
+			p, err := b.Start(t.Context(), b.script(run, "exit 9"))
+			if err == nil {
+				_, _, err = collect(t.Context(), p)
+				_ = p.Close()
+			}
+			var e *sprites.Error
+			if !errors.As(err, &e) || !e.Opened {
+				t.Fatalf("%s: got %v", do, err)
+			}
+			got := sprites.Rejoined{Fate: sprites.FateNever}
+			for err = nil; err == nil && got.Fate == sprites.FateNever; { // it may only be starting
+				got, err = b.Rejoin(t.Context(), sprites.AttachRequest{Sprite: "box", Guard: "dev." + run + ".0"}, 10*time.Second)
+			}
+			if err == nil && got.Fate == sprites.FateRunning { // still ending: its exit then comes over the socket
+				_, code := b.finish(got.Process)
+				_ = got.Process.Close()
+				got.Fate, got.Exit.Code = sprites.FateExited, code
+			}
+			if err != nil || got.Fate != sprites.FateExited || got.Exit.Code != 9 {
+				t.Errorf("%s: got %+v, %v", do, got, err)
+			}
 		}
-		var e *sprites.Error
-		if !errors.As(err, &e) || !e.Opened {
-			t.Fatalf("%s: got %v", do, err)
-		}
-		got := sprites.Rejoined{Fate: sprites.FateNever}
-		for err = nil; err == nil && got.Fate == sprites.FateNever; { // it may only be starting
-			got, err = b.Rejoin(t.Context(), sprites.AttachRequest{Sprite: "box", Guard: "dev." + run + ".0"}, 10*time.Second)
-		}
-		if err == nil && got.Fate == sprites.FateRunning { // still ending: its exit then comes over the socket
-			_, code := b.finish(got.Process)
-			_ = got.Process.Close()
-			got.Fate, got.Exit.Code = sprites.FateExited, code
-		}
-		if err != nil || got.Fate != sprites.FateExited || got.Exit.Code != 9 {
-			t.Errorf("%s: got %+v, %v", do, got, err)
-		}
-	}
-	b.settle()
+		b.settle()
+	})
 }
 
 func TestCase08TheSandboxSurvivesTheLossOfItsWorkspace(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
-	_, _ = b.run("rm", "cd /; rm -rf /workspace/* /workspace/.[!.]*; rmdir /workspace; rm -rf /home/sprite/.wakebus; true")
-	out, code := b.run("after", "pwd; exit 3")
-	if out != "/workspace\n" || code != 3 {
-		t.Errorf("got %q, %d", out, code)
-	}
-	cmd := b.script("deep", "pwd; exit 4")
-	cmd.Cwd = "/workspace/a/$(touch pwned) b"
-	if out, code := b.finish(b.start(cmd)); out != cmd.Cwd+"\n" || code != 4 {
-		t.Errorf("got %q, %d", out, code)
-	}
+	eachMode(t, func(t *testing.T, b *box) {
+		_, _ = b.run("rm", "cd /; rm -rf /workspace/* /workspace/.[!.]*; rmdir /workspace; rm -rf /home/sprite/.wakebus; true")
+		out, code := b.run("after", "pwd; exit 3")
+		if out != "/workspace\n" || code != 3 {
+			t.Errorf("got %q, %d", out, code)
+		}
+		cmd := b.script("deep", "pwd; exit 4")
+		cmd.Cwd = "/workspace/a/$(touch pwned) b"
+		if out, code := b.finish(b.start(cmd)); out != cmd.Cwd+"\n" || code != 4 {
+			t.Errorf("got %q, %d", out, code)
+		}
+	})
 }
 
 func TestCase10ATimeoutStopsTheWholeGroup(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
-	for name, text := range map[string]string{
-		"plain":    "echo up; sleep 600 & sleep 600",
-		"stubborn": "trap '' TERM; echo up; while :; do sleep 0.1; done",
-	} {
-		p := b.start(b.script(name, text))
-		if _, err := p.Next(t.Context()); err != nil {
-			t.Fatal(err)
+	eachMode(t, func(t *testing.T, b *box) {
+		for name, text := range map[string]string{
+			"plain":    "echo up; sleep 600 & sleep 600",
+			"stubborn": "trap '' TERM; echo up; while :; do sleep 0.1; done",
+		} {
+			p := b.start(b.script(name, text))
+			if _, err := p.Next(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			killed, err := b.Stop(t.Context(), "box", p.Session(), time.Second)
+			if err != nil || killed != sprites.KillConfirmed {
+				t.Errorf("%s: %s, %v", name, killed, err)
+			}
+			if out, _ := b.run("look-"+name, `grep -lz "^WAKEBUS_JOB=`+name+`$" /proc/[0-9]*/environ 2>/dev/null; true`); out != "" {
+				t.Errorf("%s: still running: %q", name, out)
+			}
+			_ = p.Close()
 		}
-		killed, err := b.Stop(t.Context(), "box", p.Session(), time.Second)
-		if err != nil || killed != sprites.KillConfirmed {
-			t.Errorf("%s: %s, %v", name, killed, err)
-		}
-		if out, _ := b.run("look-"+name, `grep -lz "^WAKEBUS_JOB=`+name+`$" /proc/[0-9]*/environ 2>/dev/null; true`); out != "" {
-			t.Errorf("%s: still running: %q", name, out)
-		}
-		_ = p.Close()
-	}
+	})
 }
 
 func TestCase14AKillNeedsNoSocket(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
-	p := b.start(b.script("nosocket", "echo up; sleep 600"))
-	if _, err := p.Next(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	_ = p.Close()
-	if killed, err := b.Kill(t.Context(), "box", p.Session(), sprites.SignalKill, time.Second); err != nil || killed != sprites.KillConfirmed {
-		t.Errorf("%s, %v", killed, err)
-	}
-	if killed, err := b.Kill(t.Context(), "box", p.Session(), sprites.SignalKill, time.Second); err != nil || killed != sprites.KillGone {
-		t.Errorf("again: %s, %v", killed, err)
-	}
-	state, err := b.Guard(t.Context(), "box", "dev.nosocket.0")
-	if err != nil || state.Exit != nil || state.Alive {
-		t.Errorf("after KILL the file says %+v, %v", state, err)
-	}
+	eachMode(t, func(t *testing.T, b *box) {
+		p := b.start(b.script("nosocket", "echo up; sleep 600"))
+		if _, err := p.Next(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		_ = p.Close()
+		if killed, err := b.Kill(t.Context(), "box", p.Session(), sprites.SignalKill, time.Second); err != nil || killed != sprites.KillConfirmed {
+			t.Errorf("%s, %v", killed, err)
+		}
+		if killed, err := b.Kill(t.Context(), "box", p.Session(), sprites.SignalKill, time.Second); err != nil || killed != sprites.KillGone {
+			t.Errorf("again: %s, %v", killed, err)
+		}
+		state, err := b.Guard(t.Context(), "box", "dev.nosocket.0")
+		if err != nil || state.Exit != nil || state.Alive {
+			t.Errorf("after KILL the file says %+v, %v", state, err)
+		}
+	})
 }
 
 func TestASessionIDThatCameRoundAgainIsNotTakenForTheOldOne(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
-	p := b.start(b.script("old", "echo up; sleep 600"))
-	if _, err := p.Next(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	old := p.Session()
-	_ = p.Close()
-	if err := b.emu.Cold("box"); err != nil {
-		t.Fatal(err)
-	}
-	_, _, err := b.Attach(t.Context(), sprites.AttachRequest{Sprite: "box", Session: sprites.Session{ID: old.ID, Created: old.Created - 60}})
-	if sprites.ClassOf(err) != sprites.ClassNotFound {
-		t.Errorf("attach: %v", err)
-	}
-	got, err := b.Rejoin(t.Context(), sprites.AttachRequest{Sprite: "box", Session: old, Guard: "dev.old.0"}, 0)
-	if err != nil || got.Fate != sprites.FateLost {
-		t.Errorf("rejoin: %+v, %v", got, err)
-	}
+	eachMode(t, func(t *testing.T, b *box) {
+		p := b.start(b.script("old", "echo up; sleep 600"))
+		if _, err := p.Next(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		old := p.Session()
+		_ = p.Close()
+		if err := b.emu.Cold("box"); err != nil {
+			t.Fatal(err)
+		}
+		_, _, err := b.Attach(t.Context(), sprites.AttachRequest{Sprite: "box", Session: sprites.Session{ID: old.ID, Created: old.Created - 60}})
+		if sprites.ClassOf(err) != sprites.ClassNotFound {
+			t.Errorf("attach: %v", err)
+		}
+		got, err := b.Rejoin(t.Context(), sprites.AttachRequest{Sprite: "box", Session: old, Guard: "dev.old.0"}, 0)
+		if err != nil || got.Fate != sprites.FateLost {
+			t.Errorf("rejoin: %+v, %v", got, err)
+		}
+	})
 }
 
 // A reader that leaves in the middle and another that takes over must together see every byte once, or be told.
@@ -501,112 +512,118 @@ func say(t *testing.T, pty *sprites.PTY, line string, words ...string) {
 
 func TestFilesAreWrittenReadAndKeepTheirMode(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
-	for _, content := range []string{"first", "second, longer"} {
-		info, err := b.WriteFile(t.Context(), "box", "deep/er/secret", []byte(content), 0o600)
-		if err != nil || info.Size != int64(len(content)) {
-			t.Fatalf("%+v, %v", info, err)
+	eachMode(t, func(t *testing.T, b *box) {
+		for _, content := range []string{"first", "second, longer"} {
+			info, err := b.WriteFile(t.Context(), "box", "deep/er/secret", []byte(content), 0o600)
+			if err != nil || info.Size != int64(len(content)) {
+				t.Fatalf("%+v, %v", info, err)
+			}
+			_, _ = b.run("chmod-"+content[:5], "chmod 644 deep/er/secret")
 		}
-		_, _ = b.run("chmod-"+content[:5], "chmod 644 deep/er/secret")
-	}
-	if _, err := b.WriteFile(t.Context(), "box", "/workspace/deep/er/secret", []byte("third"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	data, info, err := b.ReadFile(t.Context(), "box", "deep/er/secret", 1, 3)
-	if err != nil || string(data) != "hir" || info.Mode != 0o600 || info.Size != 5 || !info.Truncated {
-		t.Errorf("got %q, %+v, %v", data, info, err)
-	}
-	if _, _, err := b.ReadFile(t.Context(), "box", "none", 0, 1); sprites.ClassOf(err) != sprites.ClassNotFound {
-		t.Errorf("got %v", err)
-	}
+		if _, err := b.WriteFile(t.Context(), "box", "/workspace/deep/er/secret", []byte("third"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		data, info, err := b.ReadFile(t.Context(), "box", "deep/er/secret", 1, 3)
+		if err != nil || string(data) != "hir" || info.Mode != 0o600 || info.Size != 5 || !info.Truncated {
+			t.Errorf("got %q, %+v, %v", data, info, err)
+		}
+		if _, _, err := b.ReadFile(t.Context(), "box", "none", 0, 1); sprites.ClassOf(err) != sprites.ClassNotFound {
+			t.Errorf("got %v", err)
+		}
+	})
 }
 
 func TestARestoreBringsTheDiskBackAndProvisionLocksDownAgain(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
-	if _, err := b.WriteFile(t.Context(), "box", "a", []byte("before"), 0); err != nil {
-		t.Fatal(err)
-	}
-	point, err := b.Checkpoint(t.Context(), "box", "test")
-	if err != nil || point.ID == "" {
-		t.Fatalf("got %+v, %v", point, err)
-	}
-	if _, err := b.WriteFile(t.Context(), "box", "a", []byte("after"), 0); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Restore(t.Context(), "box", point.ID); err != nil {
-		t.Fatal(err)
-	}
-	data, _, err := b.ReadFile(t.Context(), "box", "a", 0, 100)
-	if err != nil || string(data) != "before" {
-		t.Errorf("got %q, %v", data, err)
-	}
-	req := request()
-	req.Proof, req.Generation = b.made.Proof, b.made.Proof.Generation+1
-	if got, err := b.Provision(t.Context(), req); err != nil || got.Fresh || got.Proof.Generation != 1 {
-		t.Errorf("got %+v, %v", got, err)
-	}
-	rules, err := b.GetPolicy(t.Context(), "box")
-	if err != nil || sprites.PolicyHash(rules) != b.made.Proof.PolicyHash {
-		t.Errorf("policy %v, %v", rules, err)
-	}
+	eachMode(t, func(t *testing.T, b *box) {
+		if _, err := b.WriteFile(t.Context(), "box", "a", []byte("before"), 0); err != nil {
+			t.Fatal(err)
+		}
+		point, err := b.Checkpoint(t.Context(), "box", "test")
+		if err != nil || point.ID == "" {
+			t.Fatalf("got %+v, %v", point, err)
+		}
+		if _, err := b.WriteFile(t.Context(), "box", "a", []byte("after"), 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Restore(t.Context(), "box", point.ID); err != nil {
+			t.Fatal(err)
+		}
+		data, _, err := b.ReadFile(t.Context(), "box", "a", 0, 100)
+		if err != nil || string(data) != "before" {
+			t.Errorf("got %q, %v", data, err)
+		}
+		req := request()
+		req.Proof, req.Generation = b.made.Proof, b.made.Proof.Generation+1
+		if got, err := b.Provision(t.Context(), req); err != nil || got.Fresh || got.Proof.Generation != 1 {
+			t.Errorf("got %+v, %v", got, err)
+		}
+		rules, err := b.GetPolicy(t.Context(), "box")
+		if err != nil || sprites.PolicyHash(rules) != b.made.Proof.PolicyHash {
+			t.Errorf("policy %v, %v", rules, err)
+		}
+	})
 }
 
 func TestStatusAndListNeverWake(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
-	if err := b.emu.Sleep("box"); err != nil {
-		t.Fatal(err)
-	}
-	for range 3 {
-		got, err := b.Get(t.Context(), "box")
-		if err != nil || got.Status != sprites.StatusWarm {
-			t.Errorf("got %+v, %v", got, err)
+	eachMode(t, func(t *testing.T, b *box) {
+		if err := b.emu.Sleep("box"); err != nil {
+			t.Fatal(err)
 		}
-		list, complete, err := b.List(t.Context(), "bo")
-		if err != nil || !complete || len(list) != 1 || list[0].Status != sprites.StatusWarm {
-			t.Errorf("got %+v, %v, %v", list, complete, err)
+		for range 3 {
+			got, err := b.Get(t.Context(), "box")
+			if err != nil || got.Status != sprites.StatusWarm {
+				t.Errorf("got %+v, %v", got, err)
+			}
+			list, complete, err := b.List(t.Context(), "bo")
+			if err != nil || !complete || len(list) != 1 || list[0].Status != sprites.StatusWarm {
+				t.Errorf("got %+v, %v, %v", list, complete, err)
+			}
 		}
-	}
-	if woke, err := b.EnsureAwake(t.Context(), "box"); err != nil || woke != sprites.WokeWarm {
-		t.Errorf("woke %s, %v", woke, err)
-	}
+		if woke, err := b.EnsureAwake(t.Context(), "box"); err != nil || woke != sprites.WokeWarm {
+			t.Errorf("woke %s, %v", woke, err)
+		}
+	})
 }
 
 func TestDeleteOfWhatIsGoneIsSuccess(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
-	for range 2 {
-		if err := b.Delete(t.Context(), "box"); err != nil {
-			t.Error(err)
+	eachMode(t, func(t *testing.T, b *box) {
+		for range 2 {
+			if err := b.Delete(t.Context(), "box"); err != nil {
+				t.Error(err)
+			}
 		}
-	}
-	if _, err := b.Get(t.Context(), "box"); sprites.ClassOf(err) != sprites.ClassNotFound {
-		t.Errorf("got %v", err)
-	}
+		if _, err := b.Get(t.Context(), "box"); sprites.ClassOf(err) != sprites.ClassNotFound {
+			t.Errorf("got %v", err)
+		}
+	})
 }
 
 func TestACommandSurvivesFramesSplitAtEveryByte(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
-	b.fault(emulator.Fault{Route: "exec.ws", Do: emulator.FaultSplit})
-	if out, code := b.run("split", "echo hello; exit 8"); out != "hello\n" || code != 8 {
-		t.Errorf("got %q, %d", out, code)
-	}
+	eachMode(t, func(t *testing.T, b *box) {
+		b.fault(emulator.Fault{Route: "exec.ws", Do: emulator.FaultSplit})
+		if out, code := b.run("split", "echo hello; exit 8"); out != "hello\n" || code != 8 {
+			t.Errorf("got %q, %d", out, code)
+		}
+	})
 }
 
 func TestTheClientWorksWhereSpritesAreMappedFolders(t *testing.T) {
 	t.Parallel()
-	b := newBox(t, func(c *emulator.Config) { c.Isolation = emulator.IsolationMapped })
-	if _, err := b.WriteFile(t.Context(), "box", "a/b", []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, code := b.run("mapped", "cat a/b; exit 4"); out != "x" || code != 4 {
-		t.Errorf("got %q, %d", out, code)
-	}
-	if state, err := b.Guard(t.Context(), "box", "dev.mapped.0"); err != nil || state.Exit == nil || *state.Exit != 4 {
-		t.Errorf("got %+v, %v", state, err)
-	}
+	eachMode(t, func(t *testing.T, b *box) {
+		if _, err := b.WriteFile(t.Context(), "box", "a/b", []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, code := b.run("mapped", "cat a/b; exit 4"); out != "x" || code != 4 {
+			t.Errorf("got %q, %d", out, code)
+		}
+		if state, err := b.Guard(t.Context(), "box", "dev.mapped.0"); err != nil || state.Exit == nil || *state.Exit != 4 {
+			t.Errorf("got %+v, %v", state, err)
+		}
+	}, func(c *emulator.Config) { c.Isolation = emulator.IsolationMapped })
 }
 
 func TestAWorkspaceThatCannotBeWrittenIsANamedError(t *testing.T) {
@@ -635,21 +652,22 @@ func TestAWorkspaceThatCannotBeWrittenIsANamedError(t *testing.T) {
 
 func TestAFrozenCommandIsStoppedAllTheSame(t *testing.T) {
 	t.Parallel()
-	b := newBox(t)
-	p := b.start(b.script("frozen", "echo up; sleep 600"))
-	if _, err := p.Next(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.emu.Sleep("box"); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := collect(t.Context(), p); !errors.Is(err, sprites.ErrNoExit) {
-		t.Errorf("the drop says %v", err)
-	}
-	if killed, err := b.Stop(t.Context(), "box", p.Session(), time.Second); err != nil || killed != sprites.KillConfirmed {
-		t.Errorf("%s, %v", killed, err)
-	}
-	if state, err := b.Guard(t.Context(), "box", "dev.frozen.0"); err != nil || state.Exit == nil || *state.Exit != 143 {
-		t.Errorf("got %+v, %v", state, err)
-	}
+	eachMode(t, func(t *testing.T, b *box) {
+		p := b.start(b.script("frozen", "echo up; sleep 600"))
+		if _, err := p.Next(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.emu.Sleep("box"); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := collect(t.Context(), p); !errors.Is(err, sprites.ErrNoExit) {
+			t.Errorf("the drop says %v", err)
+		}
+		if killed, err := b.Stop(t.Context(), "box", p.Session(), time.Second); err != nil || killed != sprites.KillConfirmed {
+			t.Errorf("%s, %v", killed, err)
+		}
+		if state, err := b.Guard(t.Context(), "box", "dev.frozen.0"); err != nil || state.Exit == nil || *state.Exit != 143 {
+			t.Errorf("got %+v, %v", state, err)
+		}
+	})
 }

@@ -71,34 +71,43 @@ func TestABrokenProtocolNeverMakesTheClientLie(t *testing.T) {
 		emulator.MutateNumericSession:  tolerated,
 		emulator.MutateStderrAsStdout:  seen,
 	}
-	for _, mutation := range append(emulator.Mutations(), emulator.MutateNothing) {
-		t.Run(string(mutation), func(t *testing.T) {
-			t.Parallel()
-			emu, err := emulator.New(emulator.Config{Mutation: mutation, WarmWake: -1, ColdWake: -1})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := emu.Start(context.Background()); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = emu.Close() })
-			c, err := sprites.New(nil, sprites.Config{BaseURL: emu.URL(), Token: emu.Token()})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = c.Close() })
-			err = walk(t.Context(), c)
-			got := refused
-			switch {
-			case err == nil:
-				got = tolerated
-			case errors.Is(err, errWrongAnswer):
-				got = seen
-			}
-			if got != want[mutation] {
-				t.Errorf("%s, want %s: %v", got, want[mutation], err)
-			}
-		})
+	for mode, change := range attachModes {
+		for _, mutation := range append(emulator.Mutations(), emulator.MutateNothing) {
+			t.Run(mode+", "+string(mutation), func(t *testing.T) {
+				t.Parallel()
+				cfg := emulator.Config{Mutation: mutation, WarmWake: -1, ColdWake: -1}
+				change(&cfg)
+				if got, err := judge(t, cfg); got != want[mutation] {
+					t.Errorf("%s, want %s: %v", got, want[mutation], err)
+				}
+			})
+		}
+	}
+}
+
+// judge walks through an emulator of its own.
+func judge(t *testing.T, cfg emulator.Config) (verdict, error) {
+	t.Helper()
+	emu, err := emulator.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = emu.Close() })
+	if err := emu.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	c, err := sprites.New(nil, sprites.Config{BaseURL: emu.URL(), Token: emu.Token()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	switch err := walk(t.Context(), c); {
+	case err == nil:
+		return tolerated, nil
+	case errors.Is(err, errWrongAnswer):
+		return seen, err
+	default:
+		return refused, err
 	}
 }
 
