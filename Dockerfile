@@ -20,7 +20,8 @@ COPY cmd/ cmd/
 COPY internal/ internal/
 COPY deploy/setup/ deploy/setup/
 COPY deploy/probe/ deploy/probe/
-ARG VERSION=dev
+# The release, such as v1.2.3. Without one the binaries say which release they are on the way to.
+ARG VERSION=
 ARG TARGETOS
 ARG TARGETARCH
 RUN CGO_ENABLED=0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} go build -trimpath -buildvcs=false \

@@ -21,14 +21,16 @@ const patience = 30 * time.Second
 // roles are the users of nats.conf, with the variable of each one's permissions in it.
 var roles = []struct{ user, permissions string }{
 	{"web", "MAY_WEB"}, {"web-acme", "MAY_WEB_ACME"}, {"gateway", "MAY_GATEWAY"}, {"worker", "MAY_WORKER"}, {"ops", "MAY_OPS"}, {"setup", "MAY_SETUP"},
+	{"backup", "MAY_BACKUP"},
 }
 
 func TestMain(m *testing.M) {
 	emulator.MaybeInit() // must come first: the emulator starts this binary again as the init of each sandbox
 	os.Setenv("WAKEBUS_NATS_SERVER_NAME", "under-test")
-	for _, user := range append([]string{"sys"}, users()...) {
+	for _, user := range append([]string{"sys", "route"}, users()...) {
 		os.Setenv(passwordVariable(user), passwordOf(user))
 	}
+	os.Setenv("WAKEBUS_NATS_ROUTES", routesOf(clusterPorts))
 	goleak.VerifyTestMain(m)
 }
 
@@ -49,26 +51,46 @@ func passwordOf(user string) string { return "pw-of-" + user }
 // inboxOf is the prefix that the user may subscribe to.
 func inboxOf(user string) string { return "_INBOX_" + strings.TrimPrefix(user, "web-") }
 
-// broker runs the shipped configuration on a free port. change edits its text; each edit must find its place once.
+// broker runs the shipped configuration on free ports.
 type broker struct {
-	t      testing.TB
-	server *bus.Server
+	t       testing.TB
+	servers []*bus.Server
 }
 
+// edit changes the configuration's text. Each must find its place exactly once in the files together.
 type edit struct{ old, new string }
 
+// shipped are the files that a server may be started with.
+var shipped = []string{"nats.conf", "nats-tls.conf", "nats-cluster.conf"}
+
 func startBroker(t testing.TB, file string, edits ...edit) *broker {
+	t.Helper()
+	return &broker{t: t, servers: []*bus.Server{startServer(t, file, edits...)}}
+}
+
+func startServer(t testing.TB, file string, edits ...edit) *bus.Server {
 	t.Helper()
 	dir := t.TempDir()
 	// The monitoring port is fixed in the file, and two tests would meet on it.
 	edits = append(edits, edit{`http: "0.0.0.0:8222"`, `http: "127.0.0.1:-1"`})
-	for _, name := range []string{"nats.conf", "nats-tls.conf"} {
-		text, err := os.ReadFile(name)
+	found := make([]int, len(edits))
+	for _, name := range shipped {
+		data, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(apply(t, name, string(text), edits)), 0o600); err != nil {
+		text := string(data)
+		for i, e := range edits {
+			found[i] += strings.Count(text, e.old)
+			text = strings.Replace(text, e.old, e.new, 1)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
+		}
+	}
+	for i, n := range found {
+		if n != 1 {
+			t.Fatalf("%q stands %d times in the shipped files", edits[i].old, n)
 		}
 	}
 	server, err := bus.StartServer(context.Background(), bus.ServerConfig{ConfigFile: filepath.Join(dir, file)})
@@ -80,29 +102,22 @@ func startBroker(t testing.TB, file string, edits ...edit) *broker {
 			t.Error(err)
 		}
 	})
-	return &broker{t: t, server: server}
+	return server
 }
 
-func apply(t testing.TB, name, text string, edits []edit) string {
-	t.Helper()
-	for _, e := range edits {
-		if n := strings.Count(text, e.old); name == "nats.conf" && n != 1 {
-			t.Fatalf("%q stands %d times in %s", e.old, n, name)
-		}
-		text = strings.Replace(text, e.old, e.new, 1)
-	}
-	return text
-}
-
-// url is the broker's address for a user.
+// url is the addresses of the broker's servers for a user.
 func (b *broker) url(user string) string {
 	b.t.Helper()
-	u, err := url.Parse(b.server.URL())
-	if err != nil {
-		b.t.Fatal(err)
+	var all []string
+	for _, s := range b.servers {
+		u, err := url.Parse(s.URL())
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		u.User = url.UserPassword(user, passwordOf(user))
+		all = append(all, u.String())
 	}
-	u.User = url.UserPassword(user, passwordOf(user))
-	return u.String()
+	return strings.Join(all, ",")
 }
 
 // connect opens a bus as a user.
@@ -121,11 +136,11 @@ func (b *broker) connect(user string, change ...func(*bus.Config)) *bus.Bus {
 }
 
 // setUp makes the streams as the one user who may.
-func (b *broker) setUp() {
+func (b *broker) setUp(change ...func(*bus.Config)) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if err := b.connect("setup").Setup(ctx); err != nil {
+	if err := b.connect("setup", change...).Setup(ctx); err != nil {
 		b.t.Fatal(err)
 	}
 }

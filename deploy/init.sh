@@ -9,7 +9,7 @@ mkdir -p "$dir"
 word() { printf 'w%s' "$(od -An -N24 -tx1 /dev/urandom | tr -d ' \n')"; }
 keep() { [ -s "$dir/$1" ] || printf '%s' "$2" >"$dir/$1"; }
 
-for user in web web-acme gateway worker ops setup sys; do
+for user in web web-acme gateway worker ops setup backup route sys; do
   keep "nats-$user" "$(word)"
 done
 keep redis "$(word)"
@@ -20,7 +20,7 @@ keep sprites-token "$(word)"
 read_() { cat "$dir/$1"; }
 {
   echo "WAKEBUS_NATS_SERVER_NAME=nats-0"
-  for user in web web-acme gateway worker ops setup sys; do
+  for user in web web-acme gateway worker ops setup backup route sys; do
     name=$(printf %s "$user" | tr a-z- A-Z_)
     echo "WAKEBUS_NATS_${name}_PASSWORD=$(read_ "nats-$user")"
   done

@@ -62,13 +62,17 @@ func TestAlertsDashboardAndScalerAskForMetricsThatExist(t *testing.T) {
 	}
 }
 
-func TestEveryAlertHasItsPlaceInTheRunbook(t *testing.T) {
+func TestEveryAlertHasItsPlaceInTheRunbookAndATestInWhichItFires(t *testing.T) {
 	t.Parallel()
 	rules, err := os.ReadFile("monitoring/alerts.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	book, err := os.ReadFile("../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases, err := os.ReadFile("monitoring/alerts_test.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,6 +83,9 @@ func TestEveryAlertHasItsPlaceInTheRunbook(t *testing.T) {
 	for _, m := range alerts {
 		if !strings.Contains(string(book), "\n### "+m[1]+"\n") {
 			t.Errorf("docs/operations.md says nothing of %s", m[1])
+		}
+		if !regexp.MustCompile(`alertname: ` + m[1] + `\n\s+exp_alerts: \[\{`).Match(cases) {
+			t.Errorf("no test of monitoring/alerts_test.yaml has %s fire", m[1])
 		}
 	}
 }

@@ -119,6 +119,7 @@ var operations = map[string]operation{
 	"take a message out of the audit":         api("STREAM.MSG.DELETE.SANDBOX_AUDIT", `{"seq":1}`),
 	"take a message out of the journal":       api("STREAM.MSG.DELETE.SANDBOX_JOBS", `{"seq":1}`),
 	"copy the journal away":                   api("STREAM.SNAPSHOT.SANDBOX_JOBS", `{"deliver_subject":"evil.copy"}`),
+	"put the journal back":                    api("STREAM.RESTORE.SANDBOX_JOBS", "{}"),
 	"put a stream back":                       api("STREAM.RESTORE.SANDBOX_AUDIT", "{}"),
 	"list streams":                            api("STREAM.LIST", ""),
 	"look at a stream":                        api("STREAM.INFO.SANDBOX_JOBS", ""),
@@ -193,6 +194,14 @@ var forbidden = map[string][]string{
 		"audit a run", "audit a terminal", "open a terminal", "read a worker's inbox", "serve history", "make a stream",
 		"take a command from the queue", "ack a command away, in the new spelling", "make a consumer of the audit", "empty the schedule",
 	}, streamAdmin...),
+	"backup": {
+		"queue a command", "claim a run", "forge output", "publish on a reply subject", "write a dead letter", "schedule a run",
+		"make a run due", "switch execution", "audit an operator", "write a conversation's link", "read replies", "read everything",
+		"read every inbox", "listen at the command queue", "listen to dead letters", "pose as a worker", "read a queued request",
+		"read a sealed body", "read the audit", "read the journal", "take a command from the queue", "ack a command away",
+		"make a consumer of the audit", "make a stream", "loosen the command queue", "delete the audit", "empty the audit",
+		"delete the links", "copy the journal away", "put the journal back",
+	},
 	"setup": {
 		"queue a command", "claim a run", "forge output", "publish on a reply subject", "write a dead letter", "schedule a run",
 		"make a run due", "switch execution", "audit an operator", "write a conversation's link", "read replies", "read everything",
@@ -316,7 +325,7 @@ func contents(t *testing.T, b *broker) string {
 func TestAMisspelledUserOrPasswordIsNotLetIn(t *testing.T) {
 	t.Parallel()
 	b := startBroker(t, "nats.conf")
-	for _, u := range []string{strings.Replace(b.url("web"), "pw-of-web", "wrong", 1), strings.Replace(b.url("web"), "web:", "wbe:", 1), b.server.URL()} {
+	for _, u := range []string{strings.Replace(b.url("web"), "pw-of-web", "wrong", 1), strings.Replace(b.url("web"), "web:", "wbe:", 1), b.servers[0].URL()} {
 		if nc, err := nats.Connect(u); !errors.Is(err, nats.ErrAuthorization) {
 			nc.Close()
 			t.Errorf("connected with %v", err)

@@ -17,6 +17,7 @@ import (
 	"github.com/wakebus/wakebus/internal/bus"
 	"github.com/wakebus/wakebus/internal/config"
 	"github.com/wakebus/wakebus/internal/instance"
+	"github.com/wakebus/wakebus/internal/job"
 	"github.com/wakebus/wakebus/internal/plan"
 	"github.com/wakebus/wakebus/internal/sprites/emulator"
 	"github.com/wakebus/wakebus/internal/telemetry"
@@ -58,8 +59,15 @@ type system struct {
 
 func startSystem(t *testing.T, settings map[string]string) *system {
 	t.Helper()
-	s := &system{T: t, broker: startBroker(t, "nats.conf"), log: &locked{}}
-	s.broker.setUp()
+	b := startBroker(t, "nats.conf")
+	b.setUp()
+	return startSystemOn(t, b, settings)
+}
+
+// startSystemOn starts it over a broker that is set up. change edits the worker's configuration.
+func startSystemOn(t *testing.T, b *broker, settings map[string]string, change ...func(*job.AppConfig)) *system {
+	t.Helper()
+	s := &system{T: t, broker: b, log: &locked{}}
 	all := map[string]string{"WAKEBUS_CREATE_PATIENCE": "3s"}
 	for k, v := range settings {
 		all[k] = v
@@ -67,6 +75,11 @@ func startSystem(t *testing.T, settings map[string]string) *system {
 	inst, err := instance.Start(within(t), instance.Config{
 		NATSURL: s.broker.url("worker"), Settings: all, Log: telemetry.NewLog(telemetry.LogConfig{Output: s.log}),
 		Emulator: func(c *emulator.Config) { c.WarmWake, c.ColdWake = 20*time.Millisecond, 50*time.Millisecond },
+		App: func(_ int, a *job.AppConfig) {
+			for _, f := range change {
+				f(a)
+			}
+		},
 	})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, s.log)
@@ -95,19 +108,26 @@ func (s *system) caller(user, tenant string) *caller {
 	return &caller{s: s, tenant: tenant, bus: s.broker.connect(user)}
 }
 
-func (c *caller) job() string {
+func (c *caller) newID() string {
 	c.s.jobs++
 	return "job-" + strconv.Itoa(c.s.jobs)
 }
 
-// send publishes a request and returns the reader of its events.
-func (c *caller) send(kind bus.Kind, job string, body any) *bus.Reader {
+// read subscribes to a job's events.
+func (c *caller) read(job string, options ...bus.ReadOption) *bus.Reader {
 	c.s.Helper()
-	reader, err := c.bus.Subscribe(within(c.s), c.tenant, job, bus.ReadHistory(c.bus.HistoryClient()), bus.ReadFollow())
+	reader, err := c.bus.Subscribe(within(c.s), c.tenant, job, append(options, bus.ReadHistory(c.bus.HistoryClient()))...)
 	if err != nil {
 		c.s.Fatal(err)
 	}
 	c.s.Cleanup(reader.Close)
+	return reader
+}
+
+// send publishes a request and returns the reader of its events, of later runs too.
+func (c *caller) send(kind bus.Kind, job string, body any) *bus.Reader {
+	c.s.Helper()
+	reader := c.read(job, bus.ReadFollow())
 	data, err := json.Marshal(body)
 	if err != nil {
 		c.s.Fatal(err)
@@ -120,7 +140,7 @@ func (c *caller) send(kind bus.Kind, job string, body any) *bus.Reader {
 
 func (c *caller) exec(conversation, shell string) (string, *bus.Reader) {
 	c.s.Helper()
-	job := c.job()
+	job := c.newID()
 	return job, c.send(bus.KindExec, job, bus.ExecRequest{V: 1, JobID: job, ConversationID: conversation, Shell: shell})
 }
 
@@ -192,7 +212,7 @@ func (c *caller) work() {
 		s.Errorf("jobs: %+v, %v", jobs, err)
 	}
 	c.call()
-	end := c.job()
+	end := c.newID()
 	if body, _ := s.outcome(c.send(bus.KindEnd, end, bus.EndRequest{V: 1, JobID: end, ConversationID: "day"}), plan.OutcomeEnded); body.Plan != plan.ActionTeardown {
 		s.Errorf("the end's plan is %s", body.Plan)
 	}
@@ -202,7 +222,7 @@ func (c *caller) work() {
 func (c *caller) call() {
 	s := c.s
 	s.Helper()
-	job := c.job()
+	job := c.newID()
 	data, err := json.Marshal(bus.ExecRequest{V: 1, JobID: job, ConversationID: "day", Argv: []string{"cat", "kept"}})
 	if err != nil {
 		s.Fatal(err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/wakebus/wakebus/internal/bus"
 	"github.com/wakebus/wakebus/internal/lease"
+	"github.com/wakebus/wakebus/internal/manual"
 	"github.com/wakebus/wakebus/internal/telemetry"
 )
 
@@ -101,6 +102,7 @@ real terminal to a gateway; it finds a dev instance's by .wakebus/env in this fo
 	}
 	root.SetVersionTemplate("terminal-gw {{.Version}}\n")
 	root.PersistentFlags().BoolVar(&c.json, "json", false, "print JSON, one object per line")
-	root.AddCommand(newServeCmd(c), newAttachCmd(c))
+	build := telemetry.ReadBuild()
+	root.AddCommand(newServeCmd(c), newAttachCmd(c), manual.Command("terminal-gw", "wakebus "+build.Version, build.Committed()))
 	return root
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/wakebus/wakebus/internal/bus"
 	"github.com/wakebus/wakebus/internal/config"
 	"github.com/wakebus/wakebus/internal/instance"
 	"github.com/wakebus/wakebus/internal/sprites/emulator"
@@ -86,10 +87,24 @@ func (c *cli) runDev(ctx context.Context, f devFlags) error {
 			e.Idle, e.Seed, e.Faults, e.Isolation = f.idle, f.seed, faults, emulator.IsolationMode(f.isolation)
 		},
 	})
+	var locked *bus.StoreLockedError
+	if errors.As(err, &locked) {
+		return runsAlready(dir, locked)
+	}
 	if err != nil {
 		return err
 	}
 	return errors.Join(c.serveDev(ctx, inst, dir), inst.Close())
+}
+
+// runsAlready says who has the folder and what can be done: two servers on one store would corrupt it.
+func runsAlready(dir string, locked *bus.StoreLockedError) error {
+	holder := "another process"
+	if locked.PID != 0 {
+		holder = fmt.Sprintf("process %d", locked.PID)
+	}
+	return refused("a dev instance runs in %s already: %s has its store. Use that one, end it with Ctrl-C where it runs, "+
+		"or start a second one beside it with: worker dev --dir OTHER", dir, holder)
 }
 
 func workersOf(n int) int {

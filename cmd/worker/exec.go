@@ -107,6 +107,11 @@ func (c *cli) exec(ctx context.Context, f execFlags, argv []string) error {
 		return err
 	}
 	defer b.Close()
+	done, err := c.trace(ctx, hdr)
+	if err != nil {
+		return err
+	}
+	defer done()
 	if f.detach {
 		if err := c.publish(ctx, b, f, hdr, body, req); err != nil {
 			return err

@@ -278,6 +278,9 @@ func TestAServerThatIsAwayAndNoServerAtAllAreCode3(t *testing.T) {
 			t.Errorf("%v: %s", args, got)
 		}
 	}
+	// RFC 6761 promises that no such name ever resolves.
+	r.env["NATS_URL"] = "nats://nowhere.invalid:4222"
+	r.run("dlq", "list").want(t, "a name that does not resolve", 3, "")
 	delete(r.env, "NATS_URL")
 	if got := r.run("dlq", "list"); got.code != 3 || !strings.Contains(got.err, "worker dev") {
 		t.Errorf("%s", got)

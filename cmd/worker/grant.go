@@ -57,7 +57,7 @@ that "worker grant key" makes. With AUTHZ_MODE=dev and no --key it prints the ba
 	fs.DurationVar(&f.expires, "expires", 5*time.Minute, "how long it lives")
 	fs.StringVar(&f.kid, "kid", "", "key id, in place of the key file's")
 	fs.StringVar(&f.key, "key", "", "private key, a JWK file")
-	cmd.AddCommand(newGrantKeyCmd(c))
+	cmd.AddCommand(newGrantKeyCmd(c), newGrantCheckCmd(c))
 	return cmd
 }
 

@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"github.com/wakebus/wakebus/internal/authz"
 	"github.com/wakebus/wakebus/internal/bus"
 	"github.com/wakebus/wakebus/internal/lease"
@@ -17,25 +20,61 @@ import (
 
 func TestTheHelpTextGroupsTheCommandsAndEveryOneHasAnExample(t *testing.T) {
 	t.Parallel()
-	c := &cli{}
-	root := newRoot(c)
+	root := newRoot(&cli{})
 	groups := map[string]bool{}
 	for _, cmd := range root.Commands() {
 		if cmd.Name() == "help" || cmd.Name() == "completion" {
-			continue
+			continue // cobra's own
 		}
 		groups[cmd.GroupID] = true
-		if cmd.Short == "" || cmd.Example == "" || cmd.GroupID == "" {
-			t.Errorf("%s lacks a text, an example or a group", cmd.CommandPath())
+		if cmd.GroupID == "" {
+			t.Errorf("%s has no group", cmd.CommandPath())
 		}
-		for _, sub := range cmd.Commands() {
-			if sub.Short == "" || sub.Example == "" {
-				t.Errorf("%s lacks a text or an example", sub.CommandPath())
+		walk(cmd, func(cmd *cobra.Command) {
+			if cmd.Short == "" || !strings.Contains(cmd.Example, cmd.CommandPath()) {
+				t.Errorf("%s lacks a text or an example of itself", cmd.CommandPath())
 			}
-		}
+			cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+				if f.Usage == "" {
+					t.Errorf("%s --%s says nothing of itself", cmd.CommandPath(), f.Name)
+				}
+			})
+		})
 	}
 	if len(groups) != 3 {
 		t.Errorf("groups %v", groups)
+	}
+}
+
+func walk(cmd *cobra.Command, visit func(*cobra.Command)) {
+	visit(cmd)
+	for _, sub := range cmd.Commands() {
+		walk(sub, visit)
+	}
+}
+
+func TestEveryCommandHasAManualPageAndEveryShellItsCompletion(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	dir := filepath.Join(r.dir, "man")
+	r.run("docs", "man", dir).want(t, "man", 0, "")
+	walk(newRoot(&cli{}), func(cmd *cobra.Command) {
+		if !cmd.IsAvailableCommand() || cmd.IsAdditionalHelpTopicCommand() || cmd.Name() == "help" || strings.Contains(cmd.CommandPath(), " completion") {
+			return
+		}
+		name := strings.ReplaceAll(cmd.CommandPath(), " ", "-") + ".1"
+		page, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil || !strings.Contains(string(page), ".SH NAME") || !strings.Contains(string(page), ".SH EXAMPLE") {
+			t.Errorf("%s: %v, %d bytes", name, err, len(page))
+		}
+	})
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		if got := r.run("completion", shell); got.code != 0 || !strings.Contains(got.out, "worker") {
+			t.Errorf("%s: code %d, %d bytes", shell, got.code, len(got.out))
+		}
+	}
+	if got := r.run("__complete", "dlq", ""); got.code != 0 || !strings.Contains(got.out, "replay\t") {
+		t.Errorf("%s", got)
 	}
 }
 
@@ -138,7 +177,14 @@ func TestStatusShowsQueuesDeadLettersAndLeases(t *testing.T) {
 	if !s.Execution.On || len(s.Queues) != 1 || s.Queues[0].Tenant != "dev" || s.DeadLetters[bus.ClassProvisionUnavailable] != 1 {
 		t.Errorf("%+v", s)
 	}
-	if got := r.run("status"); got.code != 0 || !strings.Contains(got.out, "provision_unavailable 1") {
+	waits, err := r.bus.Claim(t.Context(), bus.RunKey{Tenant: "acme", Job: "w1"}, "player.1", bus.Claim{Record: bus.Record{QueuedAt: time.Now().Add(-time.Hour)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := waits.Waiting(t.Context(), bus.WaitingBody{For: bus.WaitLimit, Until: time.Now().Add(time.Minute)}); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.run("status"); got.code != 0 || !strings.Contains(got.out, "provision_unavailable 1") || !strings.Contains(got.out, "limit 1") || !strings.Contains(got.out, "1h") {
 		t.Errorf("%s", got)
 	}
 }
@@ -217,6 +263,15 @@ func TestAGrantIsWhatTheVerifierTakes(t *testing.T) {
 	claims, err := verifier.Authentic(strings.TrimSpace(got.out), authz.AudienceGrant)
 	if err != nil || claims.Subject != "ann" || claims.Job != "j1" || claims.Tier != plan.TierPro || verifier.Current(claims, time.Now()) != nil {
 		t.Errorf("%+v %v %s", claims, err, got)
+	}
+	token := strings.TrimSpace(got.out)
+	if got := r.runIn(token+"\n", "grant", "check", "--set", set); got.code != 0 || !strings.Contains(got.out, `"sub":"ann"`) {
+		t.Errorf("check: %s", got)
+	}
+	for name, bad := range map[string]string{"changed": token[:len(token)-4] + "AAAA", "none": "", "no token": "x.y.z"} {
+		if got := r.runIn(bad, "grant", "check", "--set", set); got.code != 1 || got.out != "" {
+			t.Errorf("%s: %s", name, got)
+		}
 	}
 	got = r.run("grant", "--tenant", "acme", "--user", "ann", "--page", "p1", "--origin", "https://a.example", "--ticket", "--key", key)
 	if _, err := verifier.Ticket(strings.TrimSpace(got.out), "p1", "https://a.example", time.Now()); err != nil {

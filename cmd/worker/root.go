@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/wakebus/wakebus/internal/manual"
 	"github.com/wakebus/wakebus/internal/telemetry"
 )
 
@@ -39,6 +40,7 @@ var commands = []struct {
 	{groupOperate, newCheckCmd},
 	{groupOperate, newPlanCmd},
 	{groupOperate, newBenchCmd},
+	{groupOperate, newDocsCmd},
 }
 
 // run executes one command line and returns the process's exit code.
@@ -46,7 +48,6 @@ func run(ctx context.Context, c *cli, args []string) int {
 	root := newRoot(c)
 	root.SetArgs(args)
 	root.SetIn(c.in)
-	root.SetOut(c.out)
 	root.SetErr(c.err)
 	err := root.ExecuteContext(ctx)
 	code, quiet := exitCode(err)
@@ -57,6 +58,11 @@ func run(ctx context.Context, c *cli, args []string) int {
 		fmt.Fprintln(c.err, "worker: "+err.Error())
 	}
 	return code
+}
+
+func newDocsCmd(*cli) *cobra.Command {
+	build := telemetry.ReadBuild()
+	return manual.Command("worker", "wakebus "+build.Version, build.Committed())
 }
 
 func newRoot(c *cli) *cobra.Command {
@@ -89,6 +95,7 @@ be reached; exec has its own.`,
 		wrapArgs(cmd)
 		root.AddCommand(cmd)
 	}
+	root.SetOut(c.out) // the completion command keeps what it finds here when it is made
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	return root

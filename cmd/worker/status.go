@@ -31,6 +31,7 @@ type fleetStatus struct {
 	Execution   bus.ExecutionSwitch     `json:"execution"`
 	JournalFull float64                 `json:"journal_full"`
 	Queues      []queueRow              `json:"queues"`
+	Runs        runCounts               `json:"runs"`
 	DeadLetters map[bus.LetterClass]int `json:"dead_letters"`
 	OldestDead  time.Time               `json:"oldest_dead,omitzero"`
 	Leases      []scopeRow              `json:"leases"`
@@ -46,6 +47,15 @@ type queueRow struct {
 	Tenant string         `json:"tenant"`
 	Count  uint64         `json:"count"`
 	Oldest time.Time      `json:"oldest,omitzero"`
+}
+
+// runCounts is what stands between requests and results.
+type runCounts struct {
+	Running   int                 `json:"running"`
+	Preparing int                 `json:"preparing"`
+	Waiting   map[bus.WaitFor]int `json:"waiting"`
+	Oldest    time.Time           `json:"oldest,omitzero"`
+	Partial   bool                `json:"partial,omitempty"`
 }
 
 // scopeRow is how many leases one tenant holds of a kind.
@@ -96,6 +106,11 @@ func (s *fleetStatus) readBus(ctx context.Context, b *bus.Bus) error {
 	for _, d := range depths {
 		s.Queues = append(s.Queues, queueRow{d.State, d.Kind, d.Tenant, d.Count, d.Oldest})
 	}
+	runs, err := b.Unfinished(ctx)
+	if err != nil {
+		return err
+	}
+	s.Runs = runCounts{runs.Running, runs.Preparing, runs.Waiting, runs.Oldest, runs.Partial}
 	stats, err := b.LetterStats(ctx, bus.LetterFilter{})
 	if err != nil {
 		return err
@@ -132,13 +147,13 @@ func (c *cli) printStatus(s fleetStatus) error {
 	if !s.Execution.On {
 		execution = "off, by " + s.Execution.By + ": " + s.Execution.Why
 	}
-	dead := []string{}
-	for class, n := range s.DeadLetters {
-		dead = append(dead, fmt.Sprintf("%s %d", class, n))
+	runs := fmt.Sprintf("%d running, %d preparing", s.Runs.Running, s.Runs.Preparing)
+	if s.Runs.Partial {
+		runs += ", and more"
 	}
-	slices.Sort(dead)
 	c.printPairs(pair{"nats", s.Server}, pair{"execution", execution}, pair{"journal", fmt.Sprintf("%.1f %% full", s.JournalFull*100)},
-		pair{"dead letters", strings.Join(dead, ", ")}, pair{"oldest dead", c.since(s.OldestDead)})
+		pair{"runs", runs}, pair{"waiting for", tally(s.Runs.Waiting)}, pair{"oldest run", c.since(s.Runs.Oldest)},
+		pair{"dead letters", tally(s.DeadLetters)}, pair{"oldest dead", c.since(s.OldestDead)})
 	for _, u := range s.Unclear {
 		c.say("warning: %s", u)
 	}
@@ -164,6 +179,16 @@ func (c *cli) printStatus(s fleetStatus) error {
 	return printRows(c, s.Gates, "GATE STATUS WHY UNTIL FAILURES", func(g lease.GateState) []string {
 		return []string{g.Op, string(g.Status), g.Why, untilText(g.Until, c.now()), strconv.Itoa(g.Failures)}
 	})
+}
+
+// tally is counts by a word in one line.
+func tally[W ~string](counts map[W]int) string {
+	words := []string{}
+	for word, n := range counts {
+		words = append(words, fmt.Sprintf("%s %d", word, n))
+	}
+	slices.Sort(words)
+	return strings.Join(words, ", ")
 }
 
 func untilText(t, now time.Time) string {

@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -132,6 +133,58 @@ func TestEveryEventOfTheCodeIsAMessage(t *testing.T) {
 		message := strings.Replace(event, "taken_over", "takenOver", 1)
 		if !strings.Contains(text, "\n    "+message+":\n      title:") {
 			t.Errorf("%s (%s) is no message", name, event)
+		}
+	}
+}
+
+// What a document says of the code's tests is checked like a link: each test that it names is there.
+func TestTheDocumentsNameTestsThatExist(t *testing.T) {
+	t.Parallel()
+	there := map[string]bool{}
+	err := filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && (entry.Name() == "node_modules" || entry.Name() == ".git"):
+			return fs.SkipDir
+		case !strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, m := range regexp.MustCompile(`(?m)^func (Test\w+|Fuzz\w+)\(`).FindAllStringSubmatch(string(text), -1) {
+			there[m[1]] = true
+		}
+		return nil
+	})
+	if err != nil || len(there) == 0 {
+		t.Fatalf("%d tests, %v", len(there), err)
+	}
+	pages, err := filepath.Glob("../*.md")
+	if err != nil || len(pages) == 0 {
+		t.Fatalf("no pages: %v", err)
+	}
+	for _, page := range append(pages, "../../README.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range all(string(text), "`((?:Test|Fuzz)[A-Z0-9]\\w+)`") {
+			if !there[name] {
+				t.Errorf("%s names %s, which is not there", page, name)
+			}
+		}
+	}
+	security, err := os.ReadFile("../security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(security), "| somebody |")
+	for _, row := range regexp.MustCompile(`(?m)^\| [^-s].*\|$`).FindAllString(table, -1) {
+		if !strings.Contains(row, "`Test") {
+			t.Errorf("no test is named for: %s", row)
 		}
 	}
 }

@@ -46,7 +46,9 @@ func line(e bus.Event) string {
 type scenario struct {
 	outcome plan.Outcome
 	request bus.ExecRequest
-	before  func(*instance.Instance) error
+	// other is a request of another kind, in place of request; it is given the job's id.
+	other  func(job string) (bus.Kind, any)
+	before func(*instance.Instance) error
 	// when is the event at which during is called.
 	when   bus.EventKind
 	during func(ctx context.Context, b *bus.Bus, inst *instance.Instance, job string) error
@@ -66,6 +68,12 @@ func scenarios() []scenario {
 		{outcome: plan.OutcomeExpired, request: bus.ExecRequest{Shell: "true", Deadline: &past}},
 		{outcome: plan.OutcomeFailed, request: bus.ExecRequest{Shell: "true", ConversationID: "fails"}, before: func(i *instance.Instance) error {
 			return i.Emulator().AddFaults(emulator.Fault{Route: "sprite.create", Do: emulator.FaultStatus, Status: 400, Body: `{"error":"invalid"}`})
+		}},
+		{outcome: plan.OutcomeOpened, other: func(job string) (bus.Kind, any) {
+			return bus.KindTerminal, bus.TerminalRequest{V: 1, OpenID: job, PageID: "page", Cols: 80, Rows: 24}
+		}},
+		{outcome: plan.OutcomeEnded, other: func(job string) (bus.Kind, any) {
+			return bus.KindEnd, bus.EndRequest{V: 1, JobID: job, ConversationID: "trace"}
 		}},
 		// Last, because its slot stays taken until it expires.
 		{outcome: plan.OutcomeLost, request: bus.ExecRequest{Shell: "echo up; sleep 60"}, when: bus.EventStdout,
@@ -151,11 +159,15 @@ func record(ctx context.Context, t *testing.T, b *bus.Bus, inst *instance.Instan
 		t.Fatal(err)
 	}
 	defer reader.Close()
-	body, err := json.Marshal(s.request)
+	kind, request := bus.KindExec, any(s.request)
+	if s.other != nil {
+		kind, request = s.other(s.request.JobID)
+	}
+	body, err := json.Marshal(request)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Publish(ctx, bus.KindExec, "dev", nil, body); err != nil {
+	if _, err := b.Publish(ctx, kind, "dev", nil, body); err != nil {
 		t.Fatal(err)
 	}
 	var out strings.Builder

@@ -22,6 +22,15 @@ type VerifierConfig struct {
 	Skew time.Duration
 	// MaxLife is the longest that a grant may live from iat to exp. Defaults to 1 hour.
 	MaxLife time.Duration
+	// Bound are keys, by id, that may sign for one tenant only. Their ids win over those of the key set.
+	// Defaults to none.
+	Bound map[string]BoundKey
+}
+
+// BoundKey is a key that is trusted with one tenant.
+type BoundKey struct {
+	Public ed25519.PublicKey
+	Tenant string
 }
 
 // Verifier tells authentic grants and tickets from others. It accepts EdDSA and nothing else, whatever the token's
@@ -69,7 +78,7 @@ func (v *Verifier) Authentic(token string, audiences ...string) (Claims, error) 
 		return claims, forged("the grant is longer than %d bytes", MaxToken)
 	}
 	var broken *Misconfigured
-	_, err := v.parser.ParseWithClaims(token, &claims, func(t *jwt.Token) (any, error) {
+	parsed, err := v.parser.ParseWithClaims(token, &claims, func(t *jwt.Token) (any, error) {
 		key, err := v.keyFor(t)
 		errors.As(err, &broken)
 		return key, err
@@ -90,17 +99,28 @@ func (v *Verifier) Authentic(token string, audiences ...string) (Claims, error) 
 	if err := claims.shape(); err != nil {
 		return Claims{}, err
 	}
+	if bound, ok := v.cfg.Bound[keyID(parsed)]; ok && bound.Tenant != claims.Tenant {
+		return Claims{}, forged("the grant's key may not sign for this tenant")
+	}
 	return claims, nil
 }
 
-func (v *Verifier) keyFor(t *jwt.Token) (ed25519.PublicKey, error) {
+func keyID(t *jwt.Token) string {
 	kid, _ := t.Header["kid"].(string)
+	return kid
+}
+
+func (v *Verifier) keyFor(t *jwt.Token) (ed25519.PublicKey, error) {
+	kid := keyID(t)
 	if kid == "" {
 		return nil, ErrUnknownKey
 	}
 	// "crit" asks a verifier to refuse what it does not understand (RFC 7515, section 4.1.11); we understand none.
 	if _, critical := t.Header["crit"]; critical {
 		return nil, ErrUnknownKey
+	}
+	if bound, ok := v.cfg.Bound[kid]; ok {
+		return bound.Public, nil
 	}
 	return v.keys.Key(kid)
 }

@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -79,11 +81,35 @@ func (s *Server) openStore(dir string) (string, error) {
 		return "", fmt.Errorf("open the lock of store %s: %w", dir, err)
 	}
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		locked := &StoreLockedError{Dir: dir, PID: holderOf(lock)}
 		_ = lock.Close()
-		return "", fmt.Errorf("lock store %s: %w: %w", dir, ErrStoreLocked, err)
+		return "", fmt.Errorf("%w: %w", locked, err)
 	}
 	s.lock = lock
+	if err := writeHolder(lock); err != nil {
+		return "", fmt.Errorf("write the lock of store %s: %w", dir, err)
+	}
 	return dir, nil
+}
+
+// writeHolder leaves our process id in the lock, for whoever finds it taken.
+func writeHolder(lock *os.File) error {
+	if err := lock.Truncate(0); err != nil {
+		return err
+	}
+	_, err := lock.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	return err
+}
+
+// holderOf reads who has a lock; 0 when it does not say.
+func holderOf(lock *os.File) int {
+	text := make([]byte, 32)
+	n, _ := lock.ReadAt(text, 0) // shorter than the buffer, so that it ends with io.EOF
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text[:n])))
+	if err != nil {
+		return 0
+	}
+	return pid
 }
 
 func (s *Server) start(ctx context.Context, cfg ServerConfig, dir string) error {

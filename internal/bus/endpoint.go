@@ -12,8 +12,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
+	"github.com/rs/zerolog"
 
 	"github.com/wakebus/wakebus/internal/plan"
+	"github.com/wakebus/wakebus/internal/telemetry"
 )
 
 // EndpointConfig says what a worker serves by core request and reply.
@@ -100,6 +102,8 @@ type endpoints struct {
 	mu      sync.Mutex // protects closing, so that no handler begins once Serve waits for them
 	closing bool
 
+	strangers zerolog.Logger // for what anybody with a publish right can cause, so it is sampled
+
 	requests chan struct{} // a slot per short request
 	calls    chan struct{} // a slot per relay
 }
@@ -113,7 +117,7 @@ func (b *Bus) Serve(ctx context.Context, cfg EndpointConfig) error {
 		return fmt.Errorf("serve endpoints: %w", err)
 	}
 	hctx, cancel := context.WithCancelCause(ctx)
-	e := &endpoints{bus: b, cfg: cfg, ctx: hctx, requests: make(chan struct{}, cfg.MaxRequests), calls: make(chan struct{}, cfg.MaxCalls)}
+	e := &endpoints{bus: b, cfg: cfg, ctx: hctx, strangers: telemetry.Flood(b.log, 10, time.Minute), requests: make(chan struct{}, cfg.MaxRequests), calls: make(chan struct{}, cfg.MaxCalls)}
 	defer e.close(cancel)
 	service, err := e.register()
 	if err != nil {
@@ -210,7 +214,7 @@ func (e *endpoints) accept(slots chan struct{}, timeout time.Duration, handle fu
 			data: req.Data(), received: e.bus.now()}
 		if !plan.ValidToken(a.tenant) || !e.mayReply(a.tenant, a.reply) {
 			// Nothing is published there, not even the refusal: the subject could be a queue or the system's (case 85).
-			e.bus.log.Warn().Str("subject", clip(subject)).Str("reply", clip(a.reply)).Msg("request with a reply subject that is no inbox")
+			e.strangers.Warn().Str("subject", clip(subject)).Str("reply", clip(a.reply)).Msg("request with a reply subject that is no inbox")
 			return
 		}
 		select {

@@ -2,8 +2,11 @@ package bus
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -36,7 +39,7 @@ var (
 	ErrPhase = errors.New("phases only go forward")
 	// ErrInvalid: an argument cannot be used, and no message was sent.
 	ErrInvalid = errors.New("invalid argument")
-	// ErrStoreLocked: another server already runs on the store.
+	// ErrStoreLocked: another server already runs on the store; a *StoreLockedError says which.
 	ErrStoreLocked = errors.New("another server runs on this store")
 	// ErrNoReply: nobody serves the endpoint that was asked.
 	ErrNoReply = errors.New("nobody serves this endpoint")
@@ -80,6 +83,24 @@ func (e *Refused) Error() string { return fmt.Sprintf("queue refused the request
 
 // Unwrap gives the broker's own error.
 func (e *Refused) Unwrap() error { return e.cause }
+
+// StoreLockedError says who has the store of an embedded broker. It is an ErrStoreLocked.
+type StoreLockedError struct {
+	Dir string
+	// PID is the process that runs on the store; 0 when that is not known.
+	PID int
+}
+
+// Error names the store and the process.
+func (e *StoreLockedError) Error() string {
+	if e.PID == 0 {
+		return fmt.Sprintf("another server runs on the store %s", e.Dir)
+	}
+	return fmt.Sprintf("another server, process %d, runs on the store %s", e.PID, e.Dir)
+}
+
+// Is makes it one way of being locked out.
+func (e *StoreLockedError) Is(target error) bool { return target == ErrStoreLocked }
 
 // DriftError says that a stream or consumer exists with a setting that Setup may not change by itself.
 type DriftError struct {
@@ -148,10 +169,18 @@ func classOf(err error) error {
 		return nil
 	case errors.Is(err, nats.ErrTimeout), errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrNoServers),
 		errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrDisconnected), errors.Is(err, nats.ErrReconnectBufExceeded),
-		errors.Is(err, nats.ErrConnectionReconnecting):
+		errors.Is(err, nats.ErrConnectionReconnecting), isNetwork(err):
 		return ErrUnreachable
 	}
 	return nil
+}
+
+// isNetwork reports whether an error is the network's own: a name that does not resolve, a refused dial, a connection
+// that broke, a server that cannot prove who it is.
+func isNetwork(err error) bool {
+	var network net.Error
+	var untrusted *tls.CertificateVerificationError
+	return errors.As(err, &network) || errors.As(err, &untrusted) || errors.Is(err, io.EOF)
 }
 
 // isAmbiguous reports whether a publish that failed so may have been stored all the same: nats.go keeps requests

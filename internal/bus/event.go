@@ -158,6 +158,11 @@ const (
 	WaitWorker   WaitFor = "worker"
 )
 
+// WaitCauses lists the closed set of what a run may wait for. The caller may keep the slice.
+func WaitCauses() []WaitFor {
+	return []WaitFor{WaitLimit, WaitRate, WaitCapacity, WaitLink, WaitSerial, WaitRedis, WaitWorker}
+}
+
 // AcceptedBody is the body of accepted.
 type AcceptedBody struct {
 	Actor *Actor `json:"actor,omitempty"`

@@ -86,7 +86,7 @@ func (b *Bus) setupStream(ctx context.Context, want jetstream.StreamConfig) erro
 		return errors.Join(asErrors(fixed)...)
 	}
 	// What an operator may have chosen beside our settings stays.
-	want.Placement, want.Metadata, want.Compression = have.Placement, have.Metadata, have.Compression
+	want.Placement, want.Metadata, want.Compression = have.Placement, withMonitor(want.Metadata, have.Metadata), have.Compression
 	tctx, cancel := b.admin(ctx)
 	defer cancel()
 	stream, err := b.js.UpdateStream(tctx, want)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -122,7 +123,11 @@ func TestSetupBringsChangedSettingsBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := stream.CachedInfo().Config
+	if cfg.Metadata["io.nats.monitor.enabled"] != "true" {
+		t.Errorf("its metadata is %v", cfg.Metadata)
+	}
 	cfg.MaxAge = time.Hour
+	cfg.Metadata["io.nats.monitor.msgs-warn"], cfg.Metadata["io.nats.monitor.enabled"] = "5", "false"
 	if _, err := r.js.UpdateStream(within(t), cfg); err != nil {
 		t.Fatal(err)
 	}
@@ -136,6 +141,12 @@ func TestSetupBringsChangedSettingsBack(t *testing.T) {
 	}
 	if err := r.bus.Verify(within(t)); err != nil {
 		t.Fatalf("verify after set-up: %v", err)
+	}
+	if stream, err = r.js.Stream(within(t), bus.StreamOutput); err != nil {
+		t.Fatal(err)
+	}
+	if m := stream.CachedInfo().Config.Metadata; m["io.nats.monitor.msgs-warn"] != "5" || m["io.nats.monitor.enabled"] != "false" {
+		t.Errorf("what an operator set was not kept: %v", m)
 	}
 }
 
@@ -185,6 +196,9 @@ func TestConnectTellsUnreachableFromUnauthorized(t *testing.T) {
 	if _, err := bus.Connect(within(t), bus.Config{URL: url}); !errors.Is(err, bus.ErrUnreachable) {
 		t.Errorf("no server: got %v, want ErrUnreachable", err)
 	}
+	if _, err := bus.Connect(within(t), bus.Config{URL: "nats://nowhere.invalid:4222"}); !errors.Is(err, bus.ErrUnreachable) {
+		t.Errorf("a name that does not resolve: got %v, want ErrUnreachable", err)
+	}
 }
 
 func TestConfigReportsEveryProblemAtOnce(t *testing.T) {
@@ -203,7 +217,9 @@ func TestTwoServersNeverShareAStore(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	startServer(t, bus.ServerConfig{Dir: dir})
-	if _, err := bus.StartServer(within(t), bus.ServerConfig{Dir: dir}); !errors.Is(err, bus.ErrStoreLocked) {
-		t.Fatalf("got %v, want ErrStoreLocked", err)
+	_, err := bus.StartServer(within(t), bus.ServerConfig{Dir: dir})
+	var locked *bus.StoreLockedError
+	if !errors.Is(err, bus.ErrStoreLocked) || !errors.As(err, &locked) || locked.PID != os.Getpid() || locked.Dir != dir {
+		t.Fatalf("got %v, want ErrStoreLocked by this process", err)
 	}
 }

@@ -37,6 +37,7 @@ func (c Config) streamConfigs() []jetstream.StreamConfig {
 		streams[i].Storage = jetstream.FileStorage
 		streams[i].Replicas = c.Replicas
 		streams[i].Duplicates = noDedupe
+		streams[i].Metadata = c.streamMonitor(streams[i].Name)
 	}
 	return streams
 }
@@ -112,6 +113,7 @@ func (c Config) linksBucket() jetstream.KeyValueConfig {
 	return jetstream.KeyValueConfig{
 		Bucket: BucketLinks, Description: "which Sprite is whose", History: 1, MaxValueSize: 16 << 10,
 		MaxBytes: c.Limits.Links, Storage: jetstream.FileStorage, Replicas: c.Replicas, LimitMarkerTTL: TombstoneAge,
+		Metadata: c.streamMonitor(linksStream),
 	}
 }
 
@@ -142,6 +144,7 @@ func (c Config) consumerConfig(src queueSource) jetstream.ConsumerConfig {
 		MaxDeliver: -1, MaxAckPending: 20_000, MaxWaiting: 4096, DeliverPolicy: jetstream.DeliverAllPolicy,
 		ReplayPolicy: jetstream.ReplayInstantPolicy,
 	}
+	cfg.Metadata = consumerMonitor(cfg)
 	if len(src.filters) == 1 {
 		cfg.FilterSubject = src.filters[0]
 	} else {

@@ -34,6 +34,8 @@ type Config struct {
 
 	JournalBytes Size `env:"WAKEBUS_JOURNAL_BYTES" default:"512MiB" min:"16MiB" max:"1048576MiB" roles:"worker" doc:"Size of the journal, which keeps each job for 48 hours at a few KiB; at 80 % workers stop pulling. Every worker must say the same."`
 
+	CanaryEvery time.Duration `env:"WAKEBUS_CANARY_EVERY" default:"0s" min:"0s" max:"24h" roles:"worker" doc:"How often one worker of the fleet runs a command of its own from publish to result, to measure how long that takes. It keeps one small Sprite. 0s = never, and what an earlier setting left is torn down."`
+
 	LimitExec     TierLimits    `env:"WAKEBUS_LIMIT_EXEC" default:"free=1,pro=2,founder=3,business=5" unit:"leases" roles:"worker client" doc:"Commands that one user may run at the same time, by tier. A tier that is not named keeps its default."`
 	LimitTerminal TierLimits    `env:"WAKEBUS_LIMIT_TERMINAL" default:"free=1,pro=2,founder=3,business=5" unit:"leases" roles:"worker gateway client" doc:"Terminals that one user may have open at the same time, by tier. A tier that is not named keeps its default."`
 	LimitFile     int           `env:"WAKEBUS_LIMIT_FILE" default:"4" min:"1" max:"10000" unit:"leases" roles:"worker client" doc:"File transfers that one user may have under way."`

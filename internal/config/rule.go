@@ -77,6 +77,7 @@ func (c Config) limitRules(r *ruleSet, role Role) {
 	r.hold(c.LimitExec.Max() <= c.LimitTenant, "WAKEBUS_LIMIT_TENANT", "must not be below the largest limit of WAKEBUS_LIMIT_EXEC")
 	r.hold(c.LimitTerminal.Max() <= c.LimitTenant, "WAKEBUS_LIMIT_TENANT", "must not be below the largest limit of WAKEBUS_LIMIT_TERMINAL")
 	r.hold(c.HardExpiry == 0 || c.HardExpiry >= time.Minute, "WAKEBUS_HARD_EXPIRY", "must be 0s or at least 1m")
+	r.hold(c.CanaryEvery == 0 || c.CanaryEvery >= 10*time.Second, "WAKEBUS_CANARY_EVERY", "must be 0s or at least 10s")
 	_, refused := plan.CompileEgress(c.EgressAllow)
 	r.hold(len(refused) == 0, "WAKEBUS_EGRESS_ALLOW", "may hold only host names and *.suffix entries: no bare *, address, port or URL")
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/url"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -114,6 +115,8 @@ func TestARestartInTheSameFolderFindsTheSandboxAndItsFilesAgain(t *testing.T) {
 	}
 }
 
+var semantic = regexp.MustCompile(`^v\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
+
 func TestTheWorkersOfAnInstanceAreListedWithTheirSlots(t *testing.T) {
 	t.Parallel()
 	inst := start(t, instance.Config{Workers: 2, Settings: map[string]string{"WAKEBUS_SLOTS": "3"}})
@@ -131,6 +134,9 @@ func TestTheWorkersOfAnInstanceAreListedWithTheirSlots(t *testing.T) {
 		}
 		found := 0
 		for _, w := range workers {
+			if !semantic.MatchString(w.Version) {
+				t.Errorf("%s says it is %q", w.ID, w.Version)
+			}
 			if want[w.ID] && w.Slots == 3 && !w.Draining {
 				found++
 			}

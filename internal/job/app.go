@@ -141,7 +141,14 @@ func (a *App) build(opt AppConfig) error {
 	if err := a.secrets(&deps, opt); err != nil {
 		return err
 	}
-	if deps.Authz, err = a.authorizer(); err != nil {
+	bound, mint, err := canaryKeys(a.cfg)
+	if err != nil {
+		return err
+	}
+	if a.cfg.GrantKeysFile != "" {
+		deps.CanaryGrant = mint
+	}
+	if deps.Authz, err = a.authorizer(bound); err != nil {
 		return err
 	}
 	deps.Audit, err = audit.New(a.bus.AuditSink(), audit.Config{Log: a.log.Logger, Registerer: opt.Registry})
@@ -198,7 +205,7 @@ func (a *App) secrets(deps *Deps, opt AppConfig) error {
 	return nil
 }
 
-func (a *App) authorizer() (*authz.Authorizer, error) {
+func (a *App) authorizer(bound map[string]authz.BoundKey) (*authz.Authorizer, error) {
 	c := a.cfg
 	ac := authz.Config{
 		Mode: authz.Mode(c.AuthzMode), Caller: a.bus,
@@ -210,7 +217,7 @@ func (a *App) authorizer() (*authz.Authorizer, error) {
 		if err != nil {
 			return nil, fmt.Errorf("GRANT_KEYS_FILE: %w", err)
 		}
-		v, err := authz.NewVerifier(keys, authz.VerifierConfig{})
+		v, err := authz.NewVerifier(keys, authz.VerifierConfig{Bound: bound})
 		if err != nil {
 			return nil, err
 		}
@@ -240,7 +247,7 @@ func (a *App) workerConfig(opt AppConfig) Config {
 		Slots: c.Slots, DrainGrace: grace(c.DrainGrace), LeaseTTL: c.LeaseTTL, HardExpiry: c.HardExpiry, CreatePatience: c.CreatePatience,
 		Limits:      lease.Limits{Exec: tiers(c.LimitExec), Terminal: tiers(c.LimitTerminal), File: c.LimitFile, Tenant: c.LimitTenant, Global: c.LimitGlobal},
 		StreamBytes: c.StreamBytes.Bytes(), StreamHardCap: c.StreamHardCap.Bytes(), EgressAllow: c.EgressAllow, DeploymentID: c.DeploymentID,
-		TenantBacklog: c.TenantBacklog, Version: opt.Build.Version, Logger: a.log.Logger, Registerer: opt.Registry,
+		TenantBacklog: c.TenantBacklog, CanaryEvery: c.CanaryEvery, Version: opt.Build.Version, Logger: a.log.Logger, Registerer: opt.Registry,
 	}
 }
 

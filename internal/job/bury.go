@@ -91,7 +91,7 @@ func (w *Worker) seal(l *bus.Letter, body []byte) error {
 
 // malformed keeps a request that no reply can be addressed to where operators see it.
 func (w *Worker) malformed(ctx context.Context, d *bus.Delivery, cause error, log logger) {
-	log.Warn().Err(cause).Msg("request without a usable id")
+	w.strangers.Warn().Err(cause).Str("tenant", d.Tenant).Uint64("queued", d.Queued).Msg("request without a usable id")
 	l := bus.Letter{
 		State: bus.LetterDead, Tenant: d.Tenant, Job: bus.MalformedID(d.Tenant, d.Queued, d.Data), Kind: d.Kind,
 		Class: bus.ClassMalformed, Reason: plan.ReasonInvalidRequest, Message: cause.Error(), Step: "parse",

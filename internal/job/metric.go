@@ -21,14 +21,12 @@ type metrics struct {
 	unleased   prometheus.Counter
 	panics     prometheus.Counter
 	requeued   prometheus.Counter
+	replays    *prometheus.CounterVec
 	swept      *prometheus.CounterVec
 	sweepStops prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
-	if reg == nil {
-		reg = prometheus.NewRegistry()
-	}
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "wakebus", Name: name, Help: help})
 	}
@@ -51,10 +49,11 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		panics:     counter("panics_total", "Runs that panicked; each is a defect."),
 		requeued:   counter("requeued_total", "Runs that no message carried and that were queued again."),
 		sweepStops: counter("sweep_stops_total", "Sweeps that stopped or failed; look at what they found before anything is deleted."),
+		replays:    vec("replays_total", "Replays of dead letters that ended, by outcome.", "outcome"),
 		swept:      vec("swept_total", "Sandboxes that the sweep judged, by what it did.", "verdict"),
 	}
 	for _, c := range []prometheus.Collector{m.jobs, m.stages, m.wakes, m.bytes, m.running, m.parked, m.takeovers,
-		m.handedOver, m.fenced, m.duplicates, m.unleased, m.panics, m.requeued, m.swept, m.sweepStops} {
+		m.handedOver, m.fenced, m.duplicates, m.unleased, m.panics, m.requeued, m.replays, m.swept, m.sweepStops} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}

@@ -62,22 +62,35 @@ func (p *preparation) do(ctx context.Context) *ending {
 	return park(bus.WaitLink, "", p.w.now().Add(p.w.jitter(linkRetry)), "the session kept changing")
 }
 
-// once decides and acts once. again asks for another look at the link.
-func (p *preparation) once(ctx context.Context) (again bool, e *ending) {
+// decide looks at the link, takes its hold when a run that is gone has it, and plans.
+func (p *preparation) decide(ctx context.Context) (snap session.Snapshot, decided plan.Plan, e *ending) {
 	start := p.w.now()
+	ctx, done := p.stage(ctx, "plan")
+	defer func() {
+		p.planning += p.w.now().Sub(start)
+		done(e)
+	}()
 	snap, err := p.w.links.Load(ctx, p.id)
 	if err != nil {
-		return false, p.linkEnding("load", err)
+		return snap, decided, p.linkEnding("load", err)
 	}
-	decided := plan.Decide(p.facts(snap))
+	decided = plan.Decide(p.facts(snap))
 	if decided.Action != plan.ActionDeny && snap.Busy(p.hold.Run) != nil {
 		// A run that is denied must not take a hold: it would write, and hold up whoever finishes.
 		if snap, e = p.takeHold(ctx, snap); e != nil {
-			return false, e
+			return snap, decided, e
 		}
 		decided = plan.Decide(p.facts(snap))
 	}
-	p.planning += p.w.now().Sub(start)
+	return snap, decided, nil
+}
+
+// once decides and acts once. again asks for another look at the link.
+func (p *preparation) once(ctx context.Context) (again bool, e *ending) {
+	snap, decided, e := p.decide(ctx)
+	if e != nil {
+		return false, e
+	}
 	if p.first == nil || decided.Why == plan.WhyGone {
 		p.first = &decided
 	}
@@ -87,14 +100,24 @@ func (p *preparation) once(ctx context.Context) (again bool, e *ending) {
 			return false, failed(decided.Reason, bus.ClassProvisionUnavailable, "It vanished again after it was made anew.", nil)
 		}
 		return false, denied(decided.Reason, "")
-	case plan.ActionCreate:
-		return p.create(ctx, snap, decided)
-	case plan.ActionResume, plan.ActionNoop:
-		return p.resume(ctx, snap)
-	case plan.ActionTeardown:
-		return p.replace(ctx, snap)
+	case plan.ActionCreate, plan.ActionResume, plan.ActionNoop, plan.ActionTeardown:
+		ctx, done := p.stage(ctx, string(decided.Action))
+		defer func() { done(e) }()
+		return p.act(ctx, snap, decided)
 	}
 	return false, failed(plan.ReasonError, bus.ClassExecutionFailed, "", fmt.Errorf("plan %q is not known", decided.Action))
+}
+
+// act does what was decided.
+func (p *preparation) act(ctx context.Context, snap session.Snapshot, decided plan.Plan) (again bool, e *ending) {
+	switch decided.Action {
+	case plan.ActionCreate:
+		return p.create(ctx, snap, decided)
+	case plan.ActionTeardown:
+		return p.replace(ctx, snap)
+	case plan.ActionResume, plan.ActionNoop, plan.ActionDeny:
+	}
+	return p.resume(ctx, snap)
 }
 
 func (p *preparation) facts(snap session.Snapshot) plan.Facts {

@@ -90,7 +90,7 @@ func (w *Worker) again(ctx context.Context, live *run, q *request, d *bus.Delive
 func (w *Worker) duplicate(ctx context.Context, q *request, d *bus.Delivery, sha string, log logger) {
 	w.met.duplicates.Inc()
 	if sha != "" && sha != q.sha {
-		log.Warn().Msg("a job id was used again with another body")
+		w.strangers.Warn().Str("tenant", q.key.Tenant).Str("job_id", q.key.Job).Msg("a job id was used again with another body")
 		w.auditReuse(ctx, q)
 	}
 	w.ack(ctx, d, log)

@@ -23,7 +23,10 @@ const (
 
 // roles are the background duties of which the fleet needs one of each.
 func (w *Worker) roles() map[string]func(context.Context) error {
-	roles := map[string]func(context.Context) error{"orphans": w.requeueOrphans}
+	roles := map[string]func(context.Context) error{"orphans": w.requeueOrphans, "gauges": w.gaugeFleet}
+	if w.sprites != nil && w.namer != nil {
+		roles["canary"] = w.runCanary
+	}
 	if w.sprites != nil {
 		roles["reclaim"] = w.reclaimSprites
 		roles["sweep"] = w.sweepSprites

@@ -153,7 +153,10 @@ func (r *run) finish(ctx context.Context, e *ending) {
 		r.delivery.Forget()
 		return
 	}
-	if err := r.chain.Result(ctx, body, mutates(e)...); err != nil {
+	rctx, said := r.stage(ctx, "result")
+	err := r.chain.Result(rctx, body, mutates(e)...)
+	said(nil)
+	if err != nil {
 		if isFenced(err) {
 			r.w.met.fenced.Inc()
 		} else {
@@ -165,6 +168,9 @@ func (r *run) finish(ctx context.Context, e *ending) {
 	body.Run = r.chain.Record()
 	r.logResult(e, &body)
 	r.w.met.result(r.req.kind, &body)
+	if r.key.Run > 0 {
+		r.w.met.replays.WithLabelValues(string(body.Outcome)).Inc()
+	}
 	r.w.follow(ctx, r.req, &body, r.delivery, &r.log)
 }
 

@@ -22,6 +22,8 @@ func (w *Worker) traced(ctx context.Context, r *run, d *bus.Delivery) (context.C
 	ctx = telemetry.Extract(ctx, headers)
 	ctx, span := w.tracer.Start(ctx, "run "+string(d.Kind), trace.WithSpanKind(trace.SpanKindConsumer), trace.WithTimestamp(d.QueuedAt),
 		trace.WithAttributes(attribute.String(telemetry.KeyTenant, r.key.Tenant), attribute.String(telemetry.KeyJob, r.key.Job), attribute.Int(telemetry.KeyRun, r.key.Run)))
+	_, queue := w.tracer.Start(ctx, "queue", trace.WithTimestamp(d.QueuedAt))
+	queue.End()
 	return ctx, func() { span.End() }
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/wakebus/wakebus/internal/plan"
 	"github.com/wakebus/wakebus/internal/session"
 	"github.com/wakebus/wakebus/internal/sprites"
+	"github.com/wakebus/wakebus/internal/telemetry"
 )
 
 // Deps are the parts that a Worker works with. Sprites, Namer and Sealer may be nil while running code is off.
@@ -34,6 +35,8 @@ type Deps struct {
 	Audit   *audit.Recorder
 	Sealer  *bus.Sealer
 	Tracer  trace.Tracer
+	// CanaryGrant mints the canary's grants; nil where none are asked for.
+	CanaryGrant CanaryGrant
 }
 
 // Config configures a Worker. The zero value works.
@@ -64,7 +67,9 @@ type Config struct {
 	DeploymentID string
 	// TenantBacklog bounds how many of a tenant's runs may be parked. Defaults to 100.
 	TenantBacklog int
-	// Version is told to service lists. Defaults to "dev".
+	// CanaryEvery is how often one worker of the fleet runs a canary job. Defaults to 0: never.
+	CanaryEvery time.Duration
+	// Version is told to service lists. Defaults to the running binary's.
 	Version string
 	// Clock is the worker's time. Defaults to the real one.
 	Clock Clock
@@ -112,7 +117,7 @@ func (c Config) withDefaults() Config {
 		c.TenantBacklog = 100
 	}
 	if c.Version == "" {
-		c.Version = "dev"
+		c.Version = telemetry.ReadBuild().Version
 	}
 	if c.Clock == nil {
 		c.Clock = realClock{}
@@ -134,7 +139,7 @@ func (c Config) validate() error {
 	if c.StreamBytes < 0 || c.StreamHardCap < c.StreamBytes {
 		errs = append(errs, fmt.Errorf("stream bytes %d and hard cap %d do not fit", c.StreamBytes, c.StreamHardCap))
 	}
-	if c.HardExpiry < 0 || c.CreatePatience < 0 {
+	if c.HardExpiry < 0 || c.CreatePatience < 0 || c.CanaryEvery < 0 {
 		errs = append(errs, errors.New("a duration is negative"))
 	}
 	return errors.Join(errs...)
@@ -145,24 +150,29 @@ type logger = *zerolog.Logger
 
 // Worker runs jobs. Its methods may be called concurrently; Run is called once.
 type Worker struct {
-	cfg     Config
-	clock   Clock
-	random  func() float64
-	log     zerolog.Logger
-	met     *metrics
-	owner   bus.Owner
-	bus     *bus.Bus
-	leases  *lease.Manager
-	sprites *sprites.Client
-	links   *session.Store
-	keys    session.Lister
-	namer   *session.Namer
-	authz   *authz.Authorizer
-	audit   *audit.Recorder
-	sealer  *bus.Sealer
-	hub     *hub
-	pool    *bus.Pool
-	tracer  trace.Tracer
+	cfg    Config
+	clock  Clock
+	random func() float64
+	log    zerolog.Logger
+	// strangers is for lines that whoever may publish can cause, so it is sampled.
+	strangers   zerolog.Logger
+	met         *metrics
+	fleet       *fleetGauges
+	canary      *canaryMetrics
+	owner       bus.Owner
+	bus         *bus.Bus
+	leases      *lease.Manager
+	sprites     *sprites.Client
+	links       *session.Store
+	keys        session.Lister
+	namer       *session.Namer
+	authz       *authz.Authorizer
+	audit       *audit.Recorder
+	sealer      *bus.Sealer
+	hub         *hub
+	pool        *bus.Pool
+	tracer      trace.Tracer
+	canaryGrant CanaryGrant
 
 	// handOver is closed by Run once the grace period of a shutdown is over.
 	handOver chan struct{}
@@ -186,8 +196,14 @@ func New(deps Deps, cfg Config) (*Worker, error) {
 	if deps.Bus == nil || deps.Leases == nil || deps.Links == nil || deps.Authz == nil || deps.Audit == nil {
 		return nil, errors.New("worker: bus, leases, links, authz and audit must be given")
 	}
-	met, err := newMetrics(cfg.Registerer)
-	if err != nil {
+	reg := cfg.Registerer
+	if reg == nil {
+		reg = prometheus.NewRegistry()
+	}
+	met, err := newMetrics(reg)
+	fleet, fleetErr := newFleetGauges(reg)
+	canary, canaryErr := newCanaryMetrics(reg)
+	if err := errors.Join(err, fleetErr, canaryErr); err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
 	w := &Worker{
@@ -195,8 +211,10 @@ func New(deps Deps, cfg Config) (*Worker, error) {
 		log: cfg.Logger.With().Str("worker", cfg.WorkerID).Logger(),
 		bus: deps.Bus, leases: deps.Leases, sprites: deps.Sprites, links: deps.Links, keys: deps.Keys,
 		namer: deps.Namer, authz: deps.Authz, audit: deps.Audit, sealer: deps.Sealer,
+		fleet: fleet, canary: canary, canaryGrant: deps.CanaryGrant,
 		hub: newHub(), handOver: make(chan struct{}), tracer: deps.Tracer, cancelSlots: make(chan struct{}, 16),
 	}
+	w.strangers = telemetry.Flood(w.log, 10, time.Minute)
 	// Requests stay in the queue while they could not be admitted: nothing is denied and nothing is dead-lettered because
 	// Redis is away (case 48).
 	w.pool, err = bus.NewPool(deps.Bus, bus.PoolConfig{

@@ -90,10 +90,20 @@ func (l *Log) SetLevel(level config.Level) {
 	l.level.least.Store(int32(z))
 }
 
-// Flood returns a logger for lines that a stranger can cause: at most burst of them in each period, at any level.
-// It counts for itself: make one per cause and keep it.
-func (l *Log) Flood(burst uint32, period time.Duration) zerolog.Logger {
-	return l.Sample(both{l.level, &zerolog.BurstSampler{Burst: burst, Period: period}})
+// Flood returns a logger for lines that a stranger can cause: at most burst of them in each period. It follows the level of
+// the logger that it was made from, and hidden lines spend no burst. It counts for itself: make one per cause and keep it.
+// It may be used concurrently.
+func Flood(log zerolog.Logger, burst uint32, period time.Duration) zerolog.Logger {
+	return log.Hook(flood{&zerolog.BurstSampler{Burst: burst, Period: period}})
+}
+
+// flood drops lines after the logger's own sampler, the level, has let them through.
+type flood struct{ sampler zerolog.Sampler }
+
+func (f flood) Run(e *zerolog.Event, level zerolog.Level, _ string) {
+	if !f.sampler.Sample(level) {
+		e.Discard()
+	}
 }
 
 var zerologLevels = map[config.Level]zerolog.Level{
@@ -106,13 +116,6 @@ var zerologLevels = map[config.Level]zerolog.Level{
 type levelGate struct{ least atomic.Int32 }
 
 func (g *levelGate) Sample(level zerolog.Level) bool { return int32(level) >= g.least.Load() }
-
-// both lets a line through when both do; the level is asked first, so that hidden lines spend no burst.
-type both struct{ first, second zerolog.Sampler }
-
-func (b both) Sample(level zerolog.Level) bool {
-	return b.first.Sample(level) && b.second.Sample(level)
-}
 
 // stamp writes the time itself: the library's own is a global setting of whole seconds.
 type stamp struct{ now func() time.Time }

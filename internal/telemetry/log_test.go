@@ -71,7 +71,7 @@ func TestAFloodIsCutAndStillFollowsTheLevel(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	log := newLog(&out, telemetry.LogConfig{})
-	flood := log.Flood(3, time.Hour)
+	flood := telemetry.Flood(log.Logger, 3, time.Hour)
 	for range 100 {
 		flood.Debug().Msg("hidden")
 		flood.Warn().Msg("seen")

@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"regexp"
 	"testing"
 
 	"github.com/wakebus/wakebus/internal/telemetry"
@@ -137,7 +139,19 @@ func TestABuildSaysItsVersionInOneLine(t *testing.T) {
 	if got := (telemetry.Build{Version: "v1", Commit: "abc", Go: "go1"}).String(); got != "v1 (abc) go1" {
 		t.Errorf("says %q", got)
 	}
-	if b := telemetry.ReadBuild(); b.Version == "" || b.Go == "" {
+	if b := telemetry.ReadBuild(); b.Version != "v"+telemetry.Release+"-dev" || b.Go == "" {
 		t.Errorf("%+v", b)
+	}
+}
+
+func TestTheReleaseIsTheChangelogsNewest(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../CHANGELOG.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	newest := regexp.MustCompile(`(?m)^## \[?(\d+\.\d+\.\d+)`).FindSubmatch(text)
+	if newest == nil || string(newest[1]) != telemetry.Release {
+		t.Errorf("CHANGELOG.md is at %s, the code at %s", newest, telemetry.Release)
 	}
 }

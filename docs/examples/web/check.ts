@@ -1,14 +1,24 @@
-// Walks through what a web app does, against a running instance, and fails when anything is not as it should be.
+// Walks through what a web app does, against a running instance, and fails when anything is not as it should be. With a
+// private key (a JWK file) in GRANT_KEY each request carries a grant, as it does outside a dev instance.
 //
 //   worker dev &  . .wakebus/env; NATS_URL=$NATS_URL node dist/check.js
 import assert from 'node:assert/strict';
-import { randomUUID } from 'node:crypto';
+import { createPrivateKey, generateKeyPairSync, randomUUID, type KeyObject } from 'node:crypto';
+import { readFileSync } from 'node:fs';
 import type { AddressInfo } from 'node:net';
 import { open, serve } from './app.js';
-import { Refused, Wakebus, type Event, type Gap, type Result } from './wakebus.js';
+import { mintGrant, Refused, Wakebus, type Event, type Gap, type Result } from './wakebus.js';
 
 const nc = await open(process.env.NATS_URL ?? '');
-const bus = new Wakebus(nc, { tenant: process.env.TENANT ?? 'dev' });
+const tenant = process.env.TENANT ?? 'dev';
+const jwk = process.env.GRANT_KEY ? (JSON.parse(readFileSync(process.env.GRANT_KEY, 'utf8')) as { kid: string }) : undefined;
+
+function signedWith(key: KeyObject, kid: string, claims: { tenant?: string; conversation?: string } = {}): Wakebus {
+  return new Wakebus(nc, { tenant, grant: (about, body) => mintGrant(key, kid, { sub: 'ann', tenant, tier: 'pro', ...about, ...claims }, { body }) });
+}
+
+const key = jwk && createPrivateKey({ key: jwk, format: 'jwk' });
+const bus = jwk && key ? signedWith(key, jwk.kid) : new Wakebus(nc, { tenant });
 const conversation = `web-${randomUUID().slice(0, 8)}`;
 const utf8 = new TextDecoder();
 
@@ -104,6 +114,14 @@ const steps: [string, () => Promise<void>][] = [
       server.close();
     }
   }],
+  ...(jwk && key ? ([['is denied by a grant that is forged, or for something else', async () => {
+    for (const wrong of [signedWith(generateKeyPairSync('ed25519').privateKey, jwk.kid), signedWith(key, 'no-such-key'),
+      signedWith(key, jwk.kid, { tenant: 'other' }), signedWith(key, jwk.kid, { conversation: 'other' }), new Wakebus(nc, { tenant })]) {
+      const { result, stdout } = await all(wrong.run({ conversation_id: conversation, shell: 'echo run' }));
+      assert.equal(result.outcome, 'denied');
+      assert.equal(stdout, '');
+    }
+  }]] as [string, () => Promise<void>][]) : []),
   ['ends the conversation', async () => {
     const { result } = await all(bus.events(await bus.end(conversation)));
     assert.equal(result.outcome, 'ended');

@@ -1,0 +1,2 @@
+// Package manual writes the manual pages of a command tree.
+package manual
