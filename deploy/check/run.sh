@@ -88,7 +88,7 @@ if run probe http://127.0.0.1:1/ 2>/dev/null; then
 fi
 # The secrets that nats.conf and compose.yaml ask for are those that init.sh makes.
 WORKER=$work/one/usr/local/bin/worker bash ../init.sh "$work/secrets" >/dev/null
-for variable in $(grep -oE '\$WAKEBUS_NATS_[A-Z_]+' ../nats.conf ../nats-cluster.conf | grep -v ROUTES | tr -d '$' | sort -u); do
+for variable in $(grep -ohE '\$WAKEBUS_NATS_[A-Z_]+' ../nats.conf ../nats-cluster.conf | grep -v ROUTES | tr -d '$' | sort -u); do
   grep -q "^$variable=." "$work/secrets/nats.env" || { echo "init.sh does not set $variable" >&2; exit 1; }
 done
 for file in $(grep -oE 'file: deploy/secrets/[a-z.-]+' "$root/compose.yaml" | sed 's/.*secrets.//'); do

@@ -172,7 +172,7 @@ func TestTheDocumentsNameTestsThatExist(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, name := range all(string(text), "`((?:Test|Fuzz)[A-Z0-9]\\w+)`") {
-			if !there[name] {
+			if !there[name] && name != "FuzzXxx" {
 				t.Errorf("%s names %s, which is not there", page, name)
 			}
 		}

@@ -72,10 +72,7 @@ func scenarios() []scenario {
 		{outcome: plan.OutcomeOpened, other: func(job string) (bus.Kind, any) {
 			return bus.KindTerminal, bus.TerminalRequest{V: 1, OpenID: job, PageID: "page", Cols: 80, Rows: 24}
 		}},
-		{outcome: plan.OutcomeEnded, other: func(job string) (bus.Kind, any) {
-			return bus.KindEnd, bus.EndRequest{V: 1, JobID: job, ConversationID: "trace"}
-		}},
-		// Last, because its slot stays taken until it expires.
+		// The last command, because its slot stays taken until it expires.
 		{outcome: plan.OutcomeLost, request: bus.ExecRequest{Shell: "echo up; sleep 60"}, when: bus.EventStdout,
 			during: func(_ context.Context, _ *bus.Bus, inst *instance.Instance, _ string) error {
 				var errs []error
@@ -84,6 +81,9 @@ func scenarios() []scenario {
 				}
 				return errors.Join(errs...)
 			}},
+		{outcome: plan.OutcomeEnded, other: func(job string) (bus.Kind, any) {
+			return bus.KindEnd, bus.EndRequest{V: 1, JobID: job, ConversationID: "trace"}
+		}},
 	}
 }
 
