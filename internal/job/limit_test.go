@@ -1,12 +1,19 @@
 package job_test
 
 import (
+	"context"
 	"os"
+	"runtime"
+	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/wakebus/wakebus/internal/bus"
+	"github.com/wakebus/wakebus/internal/job"
+	"github.com/wakebus/wakebus/internal/lease"
 	"github.com/wakebus/wakebus/internal/plan"
 	"github.com/wakebus/wakebus/internal/sprites/emulator"
 )
@@ -63,6 +70,41 @@ func TestARunWaitsForASlotWithoutHoldingOne(t *testing.T) {
 		t.Errorf("it printed %q", got)
 	}
 	h.free(t, m)
+}
+
+// A slot may be freed after a run was refused and before it is parked. Its call then finds nothing to wake, and must not
+// be lost: the run's own look comes too late for its deadline.
+func TestASlotFreedWhileARunIsBeingParkedIsTaken(t *testing.T) {
+	t.Parallel()
+	var free func()
+	var once sync.Once
+	h := build(t, workers(1), eachWorker(func(_ int, c *job.Config) {
+		c.Step = func(_ context.Context, s job.Step, k bus.RunKey) error {
+			if s == job.StepParked && k.Job == "waiter" {
+				once.Do(free)
+			}
+			return nil
+		}
+	}))
+	l, err := h.leases(t).Acquire(t.Context(), lease.Request{ID: tenant + ".holder.0.1", Kind: lease.KindExec, Tenant: tenant, User: "ann",
+		Scopes: []lease.Scope{lease.UserScope(lease.KindExec, tenant, "ann", 1)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	free = func() {
+		if ok, err := l.Release(context.Background()); !ok || err != nil {
+			t.Errorf("release: %v %v", ok, err)
+		}
+		for !slices.ContainsFunc(h.inst.Redis().Keys(), func(k string) bool { return strings.Contains(k, ":k:") }) {
+			if t.Context().Err() != nil {
+				return
+			}
+			runtime.Gosched() // until a worker has taken the call
+		}
+		time.Sleep(300 * time.Millisecond) // nothing says that it has looked for the run and found none
+	}
+	exited(t, h.exec(t, bus.ExecRequest{JobID: "waiter", ConversationID: "c", Shell: "true", OnLimit: "wait", Deadline: soon(20 * time.Second)},
+		grant{"sub": "ann"}).result(), 0)
 }
 
 // A tenant has a bounded number of places to wait in; who comes after that is told so.

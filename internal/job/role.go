@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/wakebus/wakebus/internal/bus"
-	"github.com/wakebus/wakebus/internal/lease"
 	"github.com/wakebus/wakebus/internal/plan"
 	"github.com/wakebus/wakebus/internal/session"
 	"github.com/wakebus/wakebus/internal/sprites"
@@ -137,37 +135,3 @@ func (w *Worker) reclaim(ctx context.Context, snap session.Snapshot) error {
 
 // dutyHolder names the holder of a link that is no run: it parses as no run's key.
 func dutyHolder(duty string) string { return duty + ":" + randomWord() }
-
-// wakeParked wakes runs whose slot has become free.
-func (w *Worker) wakeParked(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case freed, ok := <-w.leases.Freed():
-			if !ok {
-				return nil
-			}
-			w.wakeOne(ctx, freed)
-		}
-	}
-}
-
-func (w *Worker) wakeOne(ctx context.Context, freed lease.Freed) {
-	key, ok := runOfLease(freed.ID)
-	if !ok {
-		return
-	}
-	if _, err := w.bus.Wake(ctx, key); err != nil && !errors.Is(err, bus.ErrUnreachable) {
-		w.log.Debug().Err(err).Stringer("run", key).Msg("parked run not woken; its schedule wakes it")
-	}
-}
-
-// runOfLease is the run that a lease id belongs to.
-func runOfLease(id string) (key runKey, ok bool) {
-	parts := strings.Split(id, ".")
-	if len(parts) != 4 || !plan.ValidToken(parts[0]) || !plan.ValidToken(parts[1]) {
-		return key, false
-	}
-	return parseRun(parts[0], parts[1], parts[2])
-}

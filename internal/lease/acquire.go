@@ -2,10 +2,8 @@ package lease
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -31,15 +29,19 @@ func (m *Manager) Acquire(ctx context.Context, req Request) (*Lease, error) {
 	}
 	nonce, names := m.cfg.NewID(), scopeKeys(req.Scopes)
 	head := []string{m.keys.sys(), m.keys.record(req.ID), m.keys.nonce(nonce), m.keys.parked(req.Tenant)}
-	sent := m.cfg.Now()
-	reply, ran, err := m.call(ctx, m.calls, opAcquire, m.keys.scoped(head, names), m.acquireArgs(req, nonce))
+	sent, touch := m.cfg.Now(), m.touched.due(m.elapsed(), names)
+	reply, ran, err := m.call(ctx, m.requests, opAcquire, m.keys.scoped(head, names), m.acquireArgs(req, nonce, names, touch))
 	if err != nil {
 		if ran {
 			m.giveBack(req.ID, nonce, names)
 		}
 		return nil, fmt.Errorf("acquire %s: %w", req.ID, err)
 	}
-	return m.granted(req, nonce, sent, reply)
+	l, err := m.granted(req, nonce, sent, reply)
+	if err == nil && touch {
+		m.touched.done(names)
+	}
+	return l, err
 }
 
 func scopeKeys(scopes []Scope) []string {
@@ -50,7 +52,7 @@ func scopeKeys(scopes []Scope) []string {
 	return names
 }
 
-func (m *Manager) acquireArgs(r Request, nonce string) []any {
+func (m *Manager) acquireArgs(r Request, nonce string, names []string, touch bool) []any {
 	order, waits := "-1", make([]byte, len(r.Scopes)) // not waiting
 	for i, s := range r.Scopes {
 		waits[i] = '0'
@@ -61,27 +63,13 @@ func (m *Manager) acquireArgs(r Request, nonce string) []any {
 	if order != "-1" && r.Queued > 0 {
 		order = strconv.FormatInt(r.Queued, 10)
 	}
-	args := make([]any, 0, 16+len(r.Scopes))
+	args := make([]any, 0, 14+len(r.Scopes))
 	args = append(args, r.ID, nonce, r.Owner, ms(m.cfg.TTL), m.keyTTL(), ms(r.MaxHold), ms(max(m.cfg.Quarantine, 0)),
-		flag(r.Force), order, waits, m.lineArgs, len(r.Scopes))
+		flag(r.Force), order, waits, m.lineArgs, about(r, names), len(r.Scopes), flag(touch))
 	for _, s := range r.Scopes {
 		args = append(args, s.Limit)
 	}
-	return append(args, recordArgs(r)...)
-}
-
-// about is what only the request knows: opaque to the scripts, kept as one
-// field because each field costs the server a search.
-type about struct {
-	Kind                       Kind
-	Tenant, User, Job, Sandbox string
-}
-
-// recordArgs are the fields that acquire and reattach write beside their own.
-func recordArgs(r Request) []any {
-	// Strings only: encoding cannot fail.
-	d, _ := json.Marshal(about{r.Kind, r.Tenant, r.User, r.Job, r.Sandbox})
-	return []any{"d", d, "sc", strings.Join(scopeKeys(r.Scopes), " ")}
+	return args
 }
 
 // granted reads the script's verdict.
@@ -102,7 +90,7 @@ func (m *Manager) granted(req Request, nonce string, sent time.Time, reply []str
 		m.metrics.unavailable.WithLabelValues(string(opAcquire), "warming_up").Inc()
 		return nil, wrap(ErrWarmingUp)
 	case "revoked":
-		return nil, wrap(&Lost{ID: req.ID, Reason: Revoked, Why: field(reply, 1), By: field(reply, 2)})
+		return nil, wrap(revokedBy(req.ID, field(reply, 1)))
 	case "max_hold":
 		return nil, wrap(&Lost{ID: req.ID, Reason: MaxHold})
 	case "abandoned":
@@ -149,7 +137,7 @@ func (m *Manager) Leave(ctx context.Context, req Request) error {
 	for _, s := range scopeKeys(req.Scopes) {
 		head = append(head, m.keys.line(s))
 	}
-	if _, _, err := m.call(ctx, m.calls, opLeave, head, []any{req.ID, ms(m.cfg.GiveWay), m.keys.signals()}); err != nil {
+	if _, _, err := m.call(ctx, m.requests, opLeave, head, []any{req.ID, ms(m.cfg.GiveWay), m.keys.signals()}); err != nil {
 		return fmt.Errorf("leave the line %s: %w", req.ID, err)
 	}
 	return nil

@@ -12,7 +12,7 @@ func (m *Manager) Charge(ctx context.Context, tenant, user, runID string) error 
 	if m.cfg.Budget == 0 {
 		return nil
 	}
-	reply, _, err := m.call(ctx, m.calls, opCharge, []string{m.keys.budget(tenant, user)},
+	reply, _, err := m.call(ctx, m.requests, opCharge, []string{m.keys.budget(tenant, user)},
 		[]any{runID, m.cfg.Budget, ms(m.cfg.BudgetWindow)})
 	if err != nil {
 		return fmt.Errorf("charge run %s: %w", runID, err)

@@ -13,9 +13,9 @@ import (
 // call runs one script within CallTimeout. ran says, on an error, whether the
 // server may have executed it all the same. What ended by ctx itself is not an
 // ErrUnavailable.
-func (m *Manager) call(ctx context.Context, client redis.UniversalClient, name op, keys []string, args []any) (reply []string, ran bool, err error) {
+func (m *Manager) call(ctx context.Context, by *courier, name op, keys []string, args []any) (reply []string, ran bool, err error) {
 	err = m.ask(ctx, name, func(ctx context.Context) error {
-		reply, err = m.scripts[name].Run(ctx, client, keys, args...).StringSlice()
+		reply, err = by.run(ctx, m.scripts[name], keys, args)
 		ran = err != nil && mayHaveRun(err)
 		if err == nil && len(reply) == 0 {
 			return errEmptyReply

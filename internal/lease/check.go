@@ -10,7 +10,7 @@ import (
 
 // selftest runs a writing script that reads TIME, and reads the eviction policy.
 func (m *Manager) selftest(ctx context.Context) error {
-	reply, _, err := m.call(ctx, m.calls, opSelftest, []string{m.keys.selftest(m.cfg.Owner)}, nil)
+	reply, _, err := m.call(ctx, m.requests, opSelftest, []string{m.keys.selftest(m.cfg.Owner)}, nil)
 	if err != nil {
 		var down *Unavailable
 		if !errors.As(err, &down) {

@@ -60,6 +60,10 @@ func mayHaveRun(err error) bool {
 	if errors.As(err, &server) {
 		return false
 	}
+	var never *unsent
+	if errors.As(err, &never) {
+		return false
+	}
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "dial" {
 		return false

@@ -9,7 +9,7 @@ import (
 var OpenEdited = open
 
 // RenewNow is one heartbeat on demand.
-func (l *Lease) RenewNow() error { return l.renew(context.Background(), l.m.beats, l.m.cfg.TTL) }
+func (l *Lease) RenewNow() error { return l.renew(context.Background(), l.m.renewals, l.m.cfg.TTL) }
 
 // Pending counts what waits to be given back.
 func (m *Manager) Pending() int {
@@ -26,4 +26,11 @@ func (m *Manager) Abandon(ctx context.Context, r Request, nonce string) error {
 	m.giveBack(r.ID, nonce, scopeKeys(r.Scopes))
 	m.settleDue(ctx, true)
 	return nil
+}
+
+// Queued counts the calls that wait to go together.
+func (m *Manager) Queued() int {
+	m.requests.mu.Lock()
+	defer m.requests.mu.Unlock()
+	return len(m.requests.queue)
 }

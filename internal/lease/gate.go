@@ -143,7 +143,7 @@ func (g *Gate) Enter(ctx context.Context, op, tenant string) error {
 	if !shared {
 		rate = 0
 	}
-	reply, _, err := g.m.call(ctx, g.m.calls, opGateEnter,
+	reply, _, err := g.m.call(ctx, g.m.requests, opGateEnter,
 		[]string{g.m.keys.gate(op), g.m.keys.share(op, tenant)},
 		[]any{ms(g.cfg.ProbeTTL), strconv.Itoa(max(rate, 0)), strconv.Itoa(max(g.cfg.ShareBurst, 1))})
 	if err != nil {

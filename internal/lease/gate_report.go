@@ -65,7 +65,7 @@ func (g *Gate) send(ctx context.Context, op string, kind gateKind, why string, r
 		retryAfter = g.cfg.LimitHint
 	}
 	// Whoever canceled the call must not keep the fleet from hearing of it.
-	reply, _, err := g.m.call(context.WithoutCancel(ctx), g.m.calls, opGateReport,
+	reply, _, err := g.m.call(context.WithoutCancel(ctx), g.m.requests, opGateReport,
 		[]string{g.m.keys.gate(op), g.m.keys.gates()},
 		[]any{
 			string(kind), why, ms(min(retryAfter, g.cfg.LimitMax)), strconv.Itoa(oks), ms(g.cfg.Window),

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // beat renews until the lease is detached or the Manager closes. It belongs to
@@ -30,7 +28,7 @@ func (l *Lease) beat() {
 			l.m.drop(l)
 			return
 		}
-		err := l.renew(context.Background(), l.m.beats, l.m.cfg.TTL)
+		err := l.renew(context.Background(), l.m.renewals, l.m.cfg.TTL)
 		if l.State() == Detached {
 			l.m.drop(l)
 			return
@@ -78,7 +76,7 @@ func (l *Lease) pause(failed bool) time.Duration {
 }
 
 // renew sends one renewal that sets ttl, and takes the answer in.
-func (l *Lease) renew(ctx context.Context, client redis.UniversalClient, ttl time.Duration) error {
+func (l *Lease) renew(ctx context.Context, by *courier, ttl time.Duration) error {
 	l.mu.Lock()
 	if l.settled {
 		l.mu.Unlock()
@@ -93,7 +91,7 @@ func (l *Lease) renew(ctx context.Context, client redis.UniversalClient, ttl tim
 	for _, s := range l.scopes {
 		keys = append(keys, l.m.keys.scope(s))
 	}
-	reply, ran, err := l.m.call(ctx, client, opRenew, keys, args)
+	reply, ran, err := l.m.call(ctx, by, opRenew, keys, args)
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -116,7 +114,7 @@ func (l *Lease) renewArgs(ttl, remain time.Duration) []any {
 	for _, s := range l.req.Scopes {
 		args = append(args, s.Limit)
 	}
-	return append(args, recordArgs(l.req)...)
+	return append(args, about(l.req, l.scopes))
 }
 
 func (l *Lease) renewedLocked(reply []string, sent time.Time, ttl time.Duration) error {
@@ -130,12 +128,12 @@ func (l *Lease) renewedLocked(reply []string, sent time.Time, ttl time.Duration)
 		l.fence = max(l.fence, number(field(reply, 1)))
 		l.confirmed, l.ttl = sent, ttl
 		l.until = sent.Add(span(field(reply, 2)))
-		l.mark(field(reply, 3), field(reply, 4))
+		l.mark(field(reply, 3))
 		return nil
 	case "transferred", "released":
 		lost.Reason = Transferred
 	case "revoked":
-		lost.Reason, lost.Why, lost.By = Revoked, field(reply, 1), field(reply, 2)
+		lost = revokedBy(l.req.ID, field(reply, 1))
 	case "max_hold":
 		lost.Reason = MaxHold
 	case "expired":

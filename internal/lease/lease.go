@@ -53,7 +53,7 @@ func newLease(m *Manager, req Request, sent time.Time, reply []string) *Lease {
 		fence: number(field(reply, 1)), grant: number(field(reply, 2)),
 		confirmed: sent, ttl: m.cfg.TTL, until: sent.Add(span(field(reply, 3))),
 	}
-	l.mark(field(reply, 4), field(reply, 5))
+	l.mark(field(reply, 4))
 	return l
 }
 
@@ -105,11 +105,11 @@ func (l *Lease) deadlineLocked() time.Time { return l.confirmed.Add(l.ttl - l.m.
 
 // mark ends the context of a lease that an operator wants to end; the slot
 // stays counted until its holder has stopped. The caller holds mu or owns l.
-func (l *Lease) mark(why, by string) {
-	if why == "" && by == "" || l.lost != nil {
+func (l *Lease) mark(m string) {
+	if m == "" || m == noMark || l.lost != nil {
 		return
 	}
-	l.lost = &Lost{ID: l.req.ID, Reason: Revoked, Why: why, By: by}
+	l.lost = revokedBy(l.req.ID, m)
 	l.m.metrics.lost.WithLabelValues(string(Revoked)).Inc()
 	l.cancel(l.lost)
 }
@@ -171,7 +171,7 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	l.unknown = l.unknown || l.inflight > 0
 	l.mu.Unlock()
 	l.m.drop(l)
-	if err := l.renew(ctx, l.m.calls, d); err != nil {
+	if err := l.renew(ctx, l.m.requests, d); err != nil {
 		return fmt.Errorf("extend lease %s: %w", l.req.ID, err)
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -191,5 +192,44 @@ func TestCommandsOfOneConversationRunOneAtATimeInOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		must(t, m, request("acme.c.0.1", 3))
+	})
+}
+
+// Who was called to one scope and is refused by another stands in that one's
+// line; the slot kept for it goes to the next.
+func TestAWaiterThatAnotherScopeRefusesPassesItsCallOn(t *testing.T) {
+	eachServer(t, func(t *testing.T, s *server) {
+		cfg := s.config()
+		m := open(t, cfg)
+		shared := func(id, user string, queued int64) lease.Request {
+			r := waiter(id, queued)
+			r.Scopes = lease.Waiting([]lease.Scope{
+				lease.UserScope(lease.KindExec, "acme", user, 1), lease.TenantScope(lease.KindExec, "acme", 1),
+			})
+			return r
+		}
+		l := must(t, m, shared("acme.holder.0.1", "bob", 1))
+		standing(t, m, shared("acme.first.0.1", "ann", 2))
+		standing(t, m, shared("acme.second.0.1", "carl", 3))
+		standing(t, m, shared("acme.third.0.1", "dora", 4))
+		own := must(t, m, ask("acme.own.0.1", 1)) // ann's only slot, outside the tenant's scope
+		if _, err := l.Release(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		var d *lease.Denied
+		if _, err := m.Acquire(context.Background(), shared("acme.first.0.1", "ann", 2)); !errors.As(err, &d) || d.Scope.Label() != "user" {
+			t.Fatalf("the first waiter got %v", err)
+		}
+		if place, err := s.raw.HGet(t.Context(), cfg.Prefix+":w:exec:t:acme", "acme.second.0.1").Result(); err != nil || strings.HasSuffix(place, " 0") {
+			t.Errorf("the second stands at %q (%v), uncalled", place, err)
+		}
+		// Its slot is kept for the second now, not for the third.
+		if _, err := m.Acquire(context.Background(), shared("acme.third.0.1", "dora", 4)); !errors.As(err, &d) || d.Scope.Label() != "tenant" {
+			t.Fatalf("the third waiter got %v", err)
+		}
+		must(t, m, shared("acme.second.0.1", "carl", 3))
+		if _, err := own.Release(context.Background()); err != nil {
+			t.Fatal(err)
+		}
 	})
 }

@@ -217,7 +217,7 @@ func inUse(t testing.TB, m *lease.Manager, s lease.Scope) int {
 // eventually polls a condition that no event announces.
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	limit := time.NewTimer(20 * time.Second)
+	limit := time.NewTimer(time.Minute)
 	defer limit.Stop()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

@@ -23,6 +23,7 @@ type Manager struct {
 	metrics *metrics
 	// lineArgs are waiter TTL, line max, parked max, give way and channel.
 	lineArgs string
+	touched  *touches
 	gate     *Gate
 	pending  *pending
 	freed    chan Freed // sent to by the signal loop of Run, never closed
@@ -30,6 +31,8 @@ type Manager struct {
 	// calls serves requests, beats the heartbeats: a pool that is busy with
 	// requests must not starve renewals.
 	calls, beats redis.UniversalClient
+	// requests and renewals carry the scripts over them.
+	requests, renewals *courier
 
 	began time.Time
 	away  atomic.Bool  // the last call got no word of Redis
@@ -64,9 +67,11 @@ func open(ctx context.Context, cfg Config, edit func(name, source string) string
 	}
 	m := &Manager{
 		cfg: cfg, keys: keys{cfg.Prefix}, scripts: compile(edit), log: *cfg.Logger,
-		calls: calls, beats: beats, pending: newPending(cfg.Now), began: cfg.Now(),
+		calls: calls, beats: beats, requests: newCourier(calls, cfg.CallTimeout), renewals: newCourier(beats, cfg.CallTimeout),
+		pending: newPending(cfg.Now), began: cfg.Now(),
 		freed: make(chan Freed, 256), closing: make(chan struct{}), held: map[*Lease]struct{}{},
 	}
+	m.touched = newTouches(cfg.TTL / 2)
 	m.lineArgs = fmt.Sprintf("%s %d %d %s %s", ms(cfg.WaiterTTL), cfg.LineMax, cfg.ParkedMax, ms(cfg.GiveWay), m.keys.signals())
 	if m.metrics, err = newMetrics(cfg.Registerer); err != nil {
 		return nil, errors.Join(err, m.closeClients())
@@ -115,7 +120,10 @@ func (m *Manager) Close() error {
 }
 
 func (m *Manager) closeClients() error {
-	if err := errors.Join(m.calls.Close(), m.beats.Close()); err != nil {
+	err := errors.Join(m.calls.Close(), m.beats.Close())
+	m.requests.close()
+	m.renewals.close()
+	if err != nil {
 		return fmt.Errorf("close lease store: %w", err)
 	}
 	return nil

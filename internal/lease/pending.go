@@ -102,7 +102,7 @@ func (m *Manager) settle(ctx context.Context) error {
 // settleDue tries each due task once and returns the time to the next.
 func (m *Manager) settleDue(ctx context.Context, all bool) time.Duration {
 	for _, t := range m.pending.take(all) {
-		reply, _, err := m.call(ctx, m.calls, t.op, t.keys, t.args)
+		reply, _, err := m.call(ctx, m.requests, t.op, t.keys, t.args)
 		if err == nil {
 			if reply[0] == "released" {
 				m.metrics.releasedLate.Inc()

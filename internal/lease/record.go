@@ -2,7 +2,6 @@ package lease
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -110,14 +109,11 @@ func (m *Manager) readRecords(ctx context.Context, names []string, head string, 
 	if len(names) == 0 {
 		return nil
 	}
-	var hashes []*redis.MapStringStringCmd
+	var values *redis.SliceCmd
 	var clock *redis.TimeCmd
 	err := m.ask(ctx, opList, func(ctx context.Context) error {
 		p := m.calls.Pipeline()
-		clock, hashes = p.Time(ctx), nil
-		for _, name := range names {
-			hashes = append(hashes, p.HGetAll(ctx, name))
-		}
+		clock, values = p.Time(ctx), p.MGet(ctx, names...)
 		_, err := p.Exec(ctx)
 		return err
 	})
@@ -125,26 +121,42 @@ func (m *Manager) readRecords(ctx context.Context, names []string, head string, 
 		return err
 	}
 	var records []Record
-	for i, h := range hashes {
-		if v := h.Val(); v["s"] == "A" {
-			if r := readRecord(strings.TrimPrefix(names[i], head), v); f.matches(r) && len(r.Scopes) > 0 {
-				records = append(records, r)
-			}
+	for i, v := range values.Val() {
+		stored, _ := v.(string) // nil for one that went meanwhile
+		if r := readRecord(strings.TrimPrefix(names[i], head), stored); len(r.Scopes) > 0 && f.matches(r) {
+			records = append(records, r)
 		}
 	}
 	return m.readExpiries(ctx, records, clock.Val(), found)
 }
 
-func readRecord(id string, v map[string]string) Record {
-	var a about
-	if err := json.Unmarshal([]byte(v["d"]), &a); err != nil {
-		a = about{} // not written by us: the lease counts all the same
+// about is what only the request knows: one opaque field to the scripts.
+func about(r Request, scopes []string) string {
+	parts := append([]string{escape(string(r.Kind)), escape(r.Tenant), escape(r.User), escape(r.Job), escape(r.Sandbox)}, scopes...)
+	return strings.Join(parts, " ")
+}
+
+// aboutAt is where it begins among the record's fields, aboutScopes where the
+// scopes begin in it; see read_record of the scripts.
+const aboutAt, aboutScopes = 9, 5
+
+// readRecord reads a held record; any other, and what is not ours, names no
+// scopes.
+func readRecord(id, stored string) Record {
+	v := strings.Split(stored, " ")
+	if len(v) <= aboutAt+aboutScopes || v[0] != "A" {
+		return Record{ID: id}
 	}
-	return Record{
-		ID: id, Kind: a.Kind, Tenant: a.Tenant, User: a.User, Job: a.Job, Sandbox: a.Sandbox, Owner: v["o"],
-		Fence: number(v["f"]), Scopes: strings.Fields(v["sc"]), Since: time.UnixMilli(number(v["c"])),
-		Until: time.UnixMilli(number(v["x"])), Why: v["mw"], By: v["mb"],
+	a := v[aboutAt:]
+	r := Record{
+		ID: id, Kind: Kind(unescape(a[0])), Tenant: unescape(a[1]), User: unescape(a[2]), Job: unescape(a[3]), Sandbox: unescape(a[4]),
+		Owner: v[3], Fence: number(v[1]), Scopes: a[aboutScopes:], Since: time.UnixMilli(number(v[4])), Until: time.UnixMilli(number(v[5])),
 	}
+	if v[8] != noMark {
+		lost := revokedBy(id, v[8])
+		r.Why, r.By = lost.Why, lost.By
+	}
+	return r
 }
 
 func (m *Manager) readExpiries(ctx context.Context, records []Record, now time.Time, found map[string]Record) error {

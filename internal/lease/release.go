@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -58,16 +57,16 @@ func (m *Manager) ReleaseID(ctx context.Context, id string, fence int64) (releas
 
 // recordScopes are the scopes a live record names; none when there is none.
 func (m *Manager) recordScopes(ctx context.Context, id string) ([]string, error) {
-	var joined string
+	var stored string
 	err := m.ask(ctx, opList, func(ctx context.Context) error {
 		var err error
-		joined, err = m.calls.HGet(ctx, m.keys.record(id), "sc").Result()
+		stored, err = m.calls.Get(ctx, m.keys.record(id)).Result()
 		if errors.Is(err, redis.Nil) {
 			return nil
 		}
 		return err
 	})
-	return strings.Fields(joined), err
+	return readRecord(id, stored).Scopes, err
 }
 
 func (m *Manager) releaseTask(id string, fence int64, scopes []string, late bool) task {
@@ -77,7 +76,7 @@ func (m *Manager) releaseTask(id string, fence int64, scopes []string, late bool
 	}
 	return task{
 		op: opRelease, id: id,
-		keys: m.keys.scoped([]string{m.keys.record(id)}, scopes),
+		keys: m.keys.scoped([]string{m.keys.sys(), m.keys.record(id)}, scopes),
 		args: []any{id, fence, ms(tomb), ms(m.cfg.GiveWay), m.keys.signals(), len(scopes)},
 	}
 }
@@ -85,7 +84,7 @@ func (m *Manager) releaseTask(id string, fence int64, scopes []string, late bool
 func (m *Manager) release(ctx context.Context, t task) (bool, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWithin)
 	defer cancel()
-	reply, _, err := m.call(ctx, m.calls, t.op, t.keys, t.args)
+	reply, _, err := m.call(ctx, m.requests, t.op, t.keys, t.args)
 	if err != nil {
 		return false, fmt.Errorf("release %s: %w", t.id, err)
 	}

@@ -3,6 +3,7 @@ package lease
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 )
@@ -216,6 +217,9 @@ func (r Request) validate() error {
 // escape keeps [A-Za-z0-9_.@-] and percent-encodes every other byte, so that
 // no user name can end a key part, open a hash tag or split a signal.
 func escape(s string) string {
+	if tokenSafe(s, len(s)) {
+		return s
+	}
 	const hex = "0123456789ABCDEF"
 	var b strings.Builder
 	for i := range len(s) {
@@ -228,6 +232,15 @@ func escape(s string) string {
 		}
 	}
 	return b.String()
+}
+
+// unescape undoes escape; what escape did not write stays as it is.
+func unescape(s string) string {
+	out, err := url.PathUnescape(s)
+	if err != nil {
+		return s
+	}
+	return out
 }
 
 func plain(c byte) bool {

@@ -3,7 +3,25 @@ package lease
 import (
 	"context"
 	"fmt"
+	"strings"
 )
+
+// noMark stands where a record bears no operator's mark: no escaped text has
+// this byte.
+const noMark = "="
+
+// markMax bounds why and by, which travel with every renewal of a marked lease.
+const markMax = 512
+
+// mark is what an operator writes into a record: one word.
+func mark(why, by string) string {
+	return escape(why[:min(len(why), markMax)]) + ":" + escape(by[:min(len(by), markMax)])
+}
+
+func revokedBy(id, mark string) *Lost {
+	why, by, _ := strings.Cut(mark, ":")
+	return &Lost{ID: id, Reason: Revoked, Why: unescape(why), By: unescape(by)}
+}
 
 // Revoke wants a lease's run to end. By default it marks: the holder's Context
 // ends at its next heartbeat (at once where signals arrive), and the slot
@@ -23,8 +41,8 @@ func (m *Manager) Revoke(ctx context.Context, id, why, by string, now bool) erro
 	if len(scopes) == 0 {
 		return fmt.Errorf("revoke %s: %w", id, ErrNotFound)
 	}
-	args := []any{id, why, by, flag(now), ms(revokedFor), ms(m.cfg.GiveWay), m.keys.signals(), len(scopes)}
-	reply, _, err := m.call(ctx, m.calls, opRevoke, m.keys.scoped([]string{m.keys.record(id)}, scopes), args)
+	args := []any{id, mark(why, by), flag(now), m.keyTTL(), ms(revokedFor), ms(m.cfg.GiveWay), m.keys.signals(), len(scopes)}
+	reply, _, err := m.call(ctx, m.requests, opRevoke, m.keys.scoped([]string{m.keys.record(id)}, scopes), args)
 	if err != nil {
 		return fmt.Errorf("revoke %s: %w", id, err)
 	}

@@ -3,8 +3,13 @@
 local id, nonce, owner = ARGV[1], ARGV[2], ARGV[3]
 local ttl, keyttl, maxhold = tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6])
 local quarantine, force = tonumber(ARGV[7]), ARGV[8] == '1'
-local order, waits, n = tonumber(ARGV[9]), ARGV[10], tonumber(ARGV[12])
+local order, waits, about, n = tonumber(ARGV[9]), ARGV[10], ARGV[12], tonumber(ARGV[13])
 if order < 0 then order = now end
+
+local seen = call('MGET', KEYS[3], KEYS[2], KEYS[1])
+-- The caller gave this very call up: its bytes arrive late.
+if seen[1] then return { 'abandoned' } end
+local last, epoch, lined = read_sys(seen[3])
 
 -- The line's figures come as one argument: each costs the server, and most
 -- acquires meet no line.
@@ -13,52 +18,50 @@ local function read_line_args()
   local a, b, c, d, e = string.match(ARGV[11], '^(%S+) (%S+) (%S+) (%S+) (%S+)$')
   waitms, linecap, parkcap, callms, channel = tonumber(a), tonumber(b), tonumber(c), tonumber(d), e
 end
-
--- The tombstone and the lines are rare: one call finds that there are none.
-local rare = call('EXISTS', KEYS[3], unpack(KEYS, 5 + n, 4 + 2 * n))
--- The caller gave this very call up: its bytes arrive late.
-if rare > 0 and call('EXISTS', KEYS[3]) == 1 then return { 'abandoned' } end
-local lines = rare > 0
+local lines = lined > now and call('EXISTS', unpack(KEYS, 5 + n, 4 + 2 * n)) > 0
 if lines then read_line_args() end
 
-local rec = call('HMGET', KEYS[2], 's', 'f', 'g', 'o', 'c', 'n', 'mw', 'mb')
-if rec[1] == 'X' then return { 'revoked', rec[7] or '', rec[8] or '' } end
+local rec = read_record(seen[2])
+if rec.s == 'X' then return { 'revoked', rec.mark } end
 local created, live = now, false
-if rec[1] == 'A' then
-  created = tonumber(rec[5])
+if rec.s == 'A' then
+  created = tonumber(rec.c)
   if created + maxhold <= now then return { 'max_hold' } end
   for i = 1, n do
     if alive(KEYS[4 + i], id) then live = true end
   end
 end
 
-local function place(f, g, verdict)
+-- A key that is there already was given its time to live by whoever made it;
+-- the client says when it has to be given anew (see touches).
+local fresh = ARGV[14] == '1'
+local function place(f, g, verdict, used)
   local x = created + maxhold
   local expires = str(math.min(now + ttl, x))
   for i = 1, n do
     call('ZADD', KEYS[4 + i], expires, id)
-    call('PEXPIRE', KEYS[4 + i], keyttl)
+    if fresh or used[i] == 0 then call('PEXPIRE', KEYS[4 + i], keyttl) end
   end
-  call('HSET', KEYS[2], 's', 'A', 'f', f, 'g', g, 'o', owner, 'c', str(created), 'x', str(x),
-    'n', nonce, 'v', verdict, unpack(ARGV, 13 + n))
-  call('PEXPIRE', KEYS[2], keyttl)
-  return { verdict, f, g, str(x - now), rec[7] or '', rec[8] or '' }
+  local mark = rec.mark or '='
+  write_record(KEYS[2], keyttl, { s = 'A', f = f, g = g, o = owner, c = str(created), x = str(x), n = nonce, v = verdict,
+    mark = mark, about = about })
+  return { verdict, f, g, str(x - now), mark }
 end
 
 if live then
-  if rec[4] == owner and rec[6] == nonce then return place(rec[2], rec[3], 'held') end
-  local f = next_fence(KEYS[1], call('HGET', KEYS[1], 'f'))
-  return place(f, f, 'transferred')
+  fresh = true
+  if rec.o == owner and rec.n == nonce then return place(rec.f, rec.g, 'held') end
+  local f = next_fence(last)
+  write_sys(KEYS[1], f, epoch, lined)
+  return place(str(f), str(f), 'transferred')
 end
 
-local sys = call('HMGET', KEYS[1], 'e', 'f')
-local epoch = sys[1]
-if not epoch then
-  epoch = str(now)
-  call('HSET', KEYS[1], 'e', epoch)
+if epoch == 0 then
+  epoch = now
+  write_sys(KEYS[1], last, epoch, lined)
 end
-if quarantine > 0 and not force and now - tonumber(epoch) < quarantine then
-  return { 'warming_up', str(tonumber(epoch) + quarantine - now) }
+if quarantine > 0 and not force and now - epoch < quarantine then
+  return { 'warming_up', str(epoch + quarantine - now) }
 end
 
 -- Stands in one line at a time; the order given first is kept.
@@ -73,13 +76,11 @@ local function stand(i)
   end
   call('ZREMRANGEBYSCORE', KEYS[4], '-inf', str(now))
   if not call('ZSCORE', KEYS[4], id) and call('ZCARD', KEYS[4]) >= parkcap then return 'full' end
-  for j = 1, n do
-    if j ~= i then call('HDEL', KEYS[4 + n + j], id) end
-  end
   call('ZADD', KEYS[4], str(now + waitms), id)
   call('PEXPIRE', KEYS[4], str(keyttl + waitms))
   call('HSET', w, id, str(order) .. ' ' .. str(now + waitms) .. ' 0')
   call('PEXPIRE', w, str(keyttl + waitms))
+  if lined < now + waitms then write_sys(KEYS[1], last, epoch, now + waitms) end
   return 'parked'
 end
 
@@ -91,16 +92,22 @@ local function deny(i, used, limit, yielding)
   end
   local stood = 'no'
   if string.sub(waits, i, i) == '1' then stood = stand(i) end
+  -- A slot that was kept for it in another scope goes to the next in line.
+  if lines then
+    for j = 1, n do
+      if j ~= i or stood ~= 'parked' then leave(KEYS[4 + n + j], id, callms, channel) end
+    end
+  end
   return { 'denied', str(i), str(used), str(limit), str(retry), stood,
     unpack(call('ZRANGEBYSCORE', z, '(' .. str(now), '+inf', 'LIMIT', 0, 8)) }
 end
 
-local over = 'granted'
+local over, used = 'granted', {}
 for i = 1, n do
-  local z, w, limit = KEYS[4 + i], KEYS[4 + n + i], tonumber(ARGV[12 + i])
-  local used = call('ZCARD', z)
-  if used >= limit or lines then used = in_use(z) end
-  local free, yielding = limit - used, false
+  local z, w, limit = KEYS[4 + i], KEYS[4 + n + i], tonumber(ARGV[14 + i])
+  used[i] = call('ZCARD', z)
+  if used[i] >= limit or lines then used[i] = in_use(z) end
+  local free, yielding = limit - used[i], false
   if lines and not force then
     local waiting, reserved, mine = line(w, id)
     free = free - reserved
@@ -117,7 +124,7 @@ for i = 1, n do
     end
   end
   if free <= 0 then
-    if not force then return deny(i, used, limit, yielding and used < limit) end
+    if not force then return deny(i, used[i], limit, yielding and used[i] < limit) end
     over = 'granted_over'
   end
 end
@@ -126,5 +133,7 @@ if lines then
   for i = 1, n do call('HDEL', KEYS[4 + n + i], id) end
 end
 if ARGV[9] ~= '-1' then call('ZREM', KEYS[4], id) end
-local f = next_fence(KEYS[1], sys[2])
-return place(f, f, over)
+local f = next_fence(last)
+write_sys(KEYS[1], f, epoch, lined)
+f = str(f)
+return place(f, f, over, used)

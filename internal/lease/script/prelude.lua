@@ -7,13 +7,36 @@ local now = tonumber(T[1]) * 1000 + math.floor(tonumber(T[2]) / 1000)
 -- tostring keeps 14 digits in Redis and a fence has 16; the format keeps all.
 local function str(n) return string.format('%.0f', n) end
 
+-- What every acquire reads stands in one string, because each call costs more
+-- than the bytes: the last fence, the epoch (first use after an empty start),
+-- and until when some line may hold somebody.
+local function read_sys(s)
+  local f, e, w = string.match(s or '', '^(%d+) (%d+) (%d+)$')
+  return tonumber(f or '0'), tonumber(e or '0'), tonumber(w or '0')
+end
+
+local function write_sys(key, f, e, w) call('SET', key, str(f) .. ' ' .. str(e) .. ' ' .. str(w)) end
+
 -- The clock is the floor of the fence: it stays ahead of what was granted
 -- before the server lost its data, where a counter would begin again at 1.
-local function next_fence(sys, last)
-  local micros = tonumber(T[1]) * 1000000 + tonumber(T[2])
-  local fence = math.max(tonumber(last or '0') + 1, micros)
-  call('HSET', sys, 'f', str(fence))
-  return str(fence)
+local function next_fence(last)
+  return math.max(last + 1, tonumber(T[1]) * 1000000 + tonumber(T[2]))
+end
+
+-- A record is one string too: state (A held, R released, X revoked), fence,
+-- grant, owner, created, until, nonce, verdict, an operator's mark ('=' for
+-- none), and what only the client reads.
+local function read_record(s)
+  if not s then return {} end
+  local r = {}
+  r.s, r.f, r.g, r.o, r.c, r.x, r.n, r.v, r.mark, r.about =
+    string.match(s, '^(%S) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (.*)$')
+  return r
+end
+
+local function write_record(key, keyttl, r)
+  call('SET', key, r.s .. ' ' .. r.f .. ' ' .. r.g .. ' ' .. r.o .. ' ' .. r.c .. ' ' .. r.x .. ' ' .. r.n .. ' ' ..
+    r.v .. ' ' .. r.mark .. ' ' .. r.about, 'PX', keyttl)
 end
 
 -- Prunes at most 128 dead ids, so that a mass crash stalls nobody, and counts
@@ -62,14 +85,22 @@ local function call_waiter(w, e, callms, channel)
   call('PUBLISH', channel, 'freed ' .. w .. ' ' .. e.id .. ' ' .. str(now))
 end
 
+local function call_first(w, callms, channel)
+  local waiting = line(w, '')
+  if waiting[1] then call_waiter(w, waiting[1], callms, channel) end
+end
+
 -- One freed slot calls one waiter per line. Under pcall: a release must work
 -- when the server is out of memory, and a call is only an accelerator.
 local function call_next(first, last, callms, channel)
   if last < first or call('EXISTS', unpack(KEYS, first, last)) == 0 then return end
-  for i = first, last do
-    pcall(function()
-      local waiting = line(KEYS[i], '')
-      if waiting[1] then call_waiter(KEYS[i], waiting[1], callms, channel) end
-    end)
-  end
+  for i = first, last do pcall(call_first, KEYS[i], callms, channel) end
+end
+
+-- Whoever leaves a line after being called passes the call on.
+local function leave(w, me, callms, channel)
+  local mine = call('HGET', w, me)
+  if not mine then return end
+  call('HDEL', w, me)
+  if tonumber(string.match(mine, '(%S+)$')) > now then call_first(w, callms, channel) end
 end

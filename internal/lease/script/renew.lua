@@ -7,18 +7,19 @@ local ttl, keyttl = tonumber(ARGV[4]), ARGV[5]
 local maxhold, remain = tonumber(ARGV[6]), tonumber(ARGV[7])
 local strict, n = ARGV[8] == '1', tonumber(ARGV[9])
 
-local rec = call('HMGET', KEYS[2], 's', 'f', 'g', 'x', 'mw', 'mb')
+local seen = call('MGET', KEYS[2], KEYS[1])
+local rec = read_record(seen[1])
 local mine = false
-if rec[1] == 'X' then return { 'revoked', rec[5] or '', rec[6] or '' } end
-if rec[1] then
-  local theirs = tonumber(rec[3])
+if rec.s == 'X' then return { 'revoked', rec.mark } end
+if rec.s then
+  local theirs = tonumber(rec.g)
   if theirs > grant then return { 'transferred' } end
   mine = theirs == grant
-  if mine and rec[1] == 'R' then return { 'released' } end
+  if mine and rec.s == 'R' then return { 'released' } end
 end
 
 local x = now + remain
-if mine then x = tonumber(rec[4]) end
+if mine then x = tonumber(rec.x) end
 if x <= now then
   for i = 1, n do call('ZREM', KEYS[2 + i], id) end
   return { 'max_hold' }
@@ -39,7 +40,7 @@ for i = 1, n do
 end
 if mine and #missing == 0 then
   place()
-  return { 'held', rec[2], str(x - now), rec[5] or '', rec[6] or '' }
+  return { 'held', rec.f, str(x - now), rec.mark }
 end
 
 local over = 'reattached'
@@ -51,9 +52,12 @@ if strict and over == 'reattached_over' then
   call('DEL', KEYS[2])
   return { 'expired' }
 end
-if call('HEXISTS', KEYS[1], 'e') == 0 then call('HSET', KEYS[1], 'e', str(now)) end
-local f = next_fence(KEYS[1], call('HGET', KEYS[1], 'f'))
-call('HSET', KEYS[2], 's', 'A', 'f', f, 'g', str(grant), 'o', owner, 'c', str(x - maxhold), 'x', str(x),
-  'v', over, unpack(ARGV, 10 + n))
+local last, epoch, lined = read_sys(seen[2])
+local f = next_fence(last)
+write_sys(KEYS[1], f, epoch > 0 and epoch or now, lined)
+f = str(f)
+local mark = rec.mark or '='
+write_record(KEYS[2], keyttl, { s = 'A', f = f, g = str(grant), o = owner, c = str(x - maxhold), x = str(x), n = '=', v = over,
+  mark = mark, about = ARGV[10 + n] })
 place()
-return { over, f, str(x - now), rec[5] or '', rec[6] or '' }
+return { over, f, str(x - now), mark }
