@@ -102,8 +102,8 @@ func (r *run) attachRequest(ctx context.Context) (sprites.AttachRequest, *ending
 		Sprite: rec.Sandbox, Tenant: r.key.Tenant, Guard: guardName(r.key),
 		Session: sprites.Session{ID: rec.Session, Created: rec.Created}, Delivered: so + se, Tail: end,
 	}
-	if rec.Phase.Before(plan.PhaseStarted) && r.req.exec != nil {
-		// Its first dial was lost before its input was known to be in.
+	if r.req.exec != nil {
+		// Even once it was said to be in, it may have stood in a buffer of the connection that was lost.
 		req.Stdin = r.req.exec.Stdin
 	}
 	return req, nil

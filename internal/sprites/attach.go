@@ -24,7 +24,8 @@ type AttachRequest struct {
 	Delivered int64
 	// Tail is the end of those bytes in the order of arrival: the last TailMax, or all if fewer.
 	Tail []byte
-	// Stdin is sent, then EOF; nil sends nothing. It is for a session whose first dial was lost before its input.
+	// Stdin is sent, then EOF; nil sends nothing. It is what the command was started with: nobody knows how much of it came
+	// through the connection that was lost.
 	Stdin []byte
 }
 

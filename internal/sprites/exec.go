@@ -29,6 +29,9 @@ const (
 //go:embed guard.sh
 var guardScript string
 
+//go:embed input.sh
+var inputScript string
+
 // guardEscaped is the script as it stands in every exec's address: escaping it anew was most of what an address cost.
 var guardEscaped = url.QueryEscape(guardScript)
 
@@ -52,7 +55,8 @@ type Command struct {
 	Cwd string
 	// Env is laid over the base environment.
 	Env map[string]string
-	// Stdin is sent whole, then EOF, before Start returns. When it and StdinFrom are nil, stdin is off.
+	// Stdin is sent whole, then EOF, before Start returns. When it and StdinFrom are nil, stdin is off. The command sees it
+	// once, however often [Client.Attach] sends it again.
 	Stdin []byte
 	// StdinFrom is read to its end and sent, then EOF, before Start returns; EOF is sent as well when reading fails, and
 	// Process.StdinErr tells. It takes the place of Stdin.
@@ -123,6 +127,9 @@ func (c *Command) argv(nonce string) []string {
 			shell = "bash"
 		}
 		command = []string{shell, "-c", c.Shell}
+	}
+	if c.Stdin != nil {
+		command = append([]string{"sh", "-c", inputScript, "wakebus", strconv.Itoa(len(c.Stdin))}, command...)
 	}
 	limit := int64((c.Limit + guardGrace + time.Second - 1) / time.Second)
 	own := []string{"sh", "-c", guardScript, "wakebus", guardPath(c.Guard), nonce, strconv.FormatInt(limit, 10), c.Job, c.Cwd}

@@ -8,6 +8,7 @@ import (
 // What black-box tests need to see of the pure parts.
 var (
 	GuardScript   = guardScript
+	InputScript   = inputScript
 	InspectScript = inspectScript
 	WarmupScript  = warmupScript
 	EnterScript   = enterScript

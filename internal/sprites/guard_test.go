@@ -115,6 +115,31 @@ func TestTheGuardRunsACommandAndWritesHowItEnded(t *testing.T) {
 	})
 }
 
+// A taker sends all of the input again, behind whatever came through the connection that was lost: nothing, a part that
+// the service discards with its message, all of it, or all of it and its end.
+func TestACommandSeesItsInputOnceHoweverOftenItIsSent(t *testing.T) {
+	t.Parallel()
+	eachShell(t, func(t *testing.T, sh []string) {
+		input := strings.Repeat("0123456789abcdef", 4096)
+		for _, sent := range []int{1, 2, 3} {
+			g := newGuarded(t, sh)
+			g.file += strconv.Itoa(sent)
+			g.stdin = strings.Repeat(input, sent)
+			out, errs, code := g.run(t, append(append([]string{}, sh...), "-c", sprites.InputScript, "wakebus", strconv.Itoa(len(input)),
+				"sh", "-c", `cat; echo err >&2; exit 7`)...)
+			if out != input || errs != "err\n" || code != 7 {
+				t.Errorf("sent %d times: got %d bytes, %q, %d", sent, len(out), errs, code)
+			}
+		}
+		g := newGuarded(t, sh)
+		g.stdin = input
+		if out, _, code := g.run(t, append(append([]string{}, sh...), "-c", sprites.InputScript, "wakebus", strconv.Itoa(len(input)),
+			"sh", "-c", "echo deaf; exit 3")...); out != "deaf\n" || code != 3 {
+			t.Errorf("a command that reads nothing: got %q, %d", out, code)
+		}
+	})
+}
+
 func TestTheGuardLetsOneOfManyDialsRun(t *testing.T) {
 	t.Parallel()
 	eachShell(t, func(t *testing.T, sh []string) {

@@ -305,7 +305,8 @@ func (s *socket) write(ctx context.Context, kind websocket.MessageType, msg []by
 
 // sendInput sends one piece of standard input, then EOF after the last.
 func (s *socket) sendInput(ctx context.Context, data []byte, eof bool) error {
-	const size = 32 << 10
+	// A command's input (64 KiB at most) is one message, which arrives whole or not at all.
+	const size = 64 << 10
 	for len(data) > 0 {
 		n := min(len(data), size)
 		msg := append(make([]byte, 0, n+1), frameStdin)

@@ -129,6 +129,9 @@ func TestCase50AJobSurvivesTheDeathOfItsWorkerInEveryState(t *testing.T) {
 			for round := range (kills(t) + 1) / 2 {
 				killRound(t, round, table, m)
 			}
+			for _, hold := range []int64{20 << 10, 40 << 10} {
+				inputRound(t, hold, table, m)
+			}
 			t.Logf("state x outcome x count, %s:\n%s", m.name, table)
 			table.keep(t, m.name)
 		})
@@ -191,6 +194,35 @@ func killRound(t *testing.T, round int, table *table, m mode) {
 	if t.Failed() {
 		t.Logf("round %d failed", round)
 	}
+}
+
+// inputRound kills a worker of which only a part of what it sent has arrived: its commands' input is not in, or not all of
+// it, whatever the worker believes.
+func inputRound(t *testing.T, hold int64, table *table, m mode) {
+	w := newWorld(t, workers(-1), emulated(m.change))
+	direct := w.process(rig.Spec{ID: "first"})
+	w.run("warm-up", "home", "true")
+	direct.Kill()
+	proxy, env := w.proxy("SPRITES_API_URL", rig.ProxyConfig{HoldAfter: hold})
+	dying := w.process(rig.Spec{ID: "dying", Env: env})
+	s := state{name: "stdin half in", outcome: plan.OutcomeExited, code: longCode}
+	var victims []*victim
+	for n := range max(1, kills(t)/2) {
+		victims = append(victims, w.victim(s, fmt.Sprintf("k-input-%d", n)))
+	}
+	if err := proxy.Held(w.ctx, len(victims)); err != nil {
+		t.Fatal(err)
+	}
+	dying.Kill()
+	w.process(rig.Spec{ID: "taker"})
+	for _, v := range victims {
+		w.until(v.job, bus.EventTakenOver)
+	}
+	w.run("go-on", "home", "touch /workspace/go")
+	for _, v := range victims {
+		w.judge(v, table, m)
+	}
+	w.judgeRuns(victims)
 }
 
 func (w *world) victim(s state, id string) *victim {

@@ -3,6 +3,8 @@ package survival_test
 import (
 	"context"
 	"fmt"
+	"maps"
+	"net/url"
 	"os"
 	"path/filepath"
 	"sync"
@@ -129,7 +131,9 @@ func (w *world) onStep(f func(context.Context, job.Step, bus.RunKey) error) {
 // process starts a worker process at this world.
 func (w *world) process(spec rig.Spec) *rig.Worker {
 	w.t.Helper()
-	spec.Env = w.inst.Env()
+	env := w.inst.Env()
+	maps.Copy(env, spec.Env)
+	spec.Env = env
 	if spec.AckWait == 0 {
 		spec.AckWait = ackWait
 	}
@@ -140,6 +144,26 @@ func (w *world) process(spec rig.Spec) *rig.Worker {
 	}
 	w.t.Cleanup(p.Kill)
 	return p
+}
+
+// proxy stands before the server that a setting names; it returns the setting with the proxy's address.
+func (w *world) proxy(name string, cfg rig.ProxyConfig) (*rig.Proxy, map[string]string) {
+	w.t.Helper()
+	to, err := url.Parse(w.inst.Env()[name])
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	p, err := rig.StartProxy(to.Host, cfg)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			w.t.Error(err)
+		}
+	})
+	to.Host = p.Addr
+	return p, map[string]string{name: to.String()}
 }
 
 // exec publishes a command as a user of its own.

@@ -169,6 +169,13 @@ func (p *instant) shell(script string, args []string) int {
 		return p.inspect(args)
 	case strings.HasPrefix(script, "mkdir -p"):
 		return 0
+	case strings.Contains(script, `head -c "$WAKEBUS_R"`) && len(args) > 1:
+		n, err := strconv.ParseInt(args[0], 10, 64)
+		if err != nil {
+			return 1
+		}
+		p.stdin = io.LimitReader(p.stdin, n)
+		return p.run(args[1:])
 	case strings.HasPrefix(script, `cd "$1"`) && len(args) > 1:
 		return p.run(args[1:])
 	}
