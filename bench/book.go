@@ -6,40 +6,47 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/wakebus/wakebus/internal/bench"
 )
 
 // book holds what was measured until it is written.
 type book struct {
+	findings
 	opt      options
-	dir      string // temporary files
 	worker   string // the worker binary
-	began    time.Time
-	took     time.Duration
-	cells    map[string]map[string][]string // by table and row
+	section  string // the one that is measured now
+	parts    []part // the sections in it, in their order
 	failures []string
+}
 
-	// What later sections and the aims are computed from.
-	job, real, sync bench.Report
-	process         processFigures
-	output          outputFigures
-	memory          memoryFigures
-	depth, noisy    growthFigure
-	ratios          []string
-	profile         []profileShare
-	allocs          []profileShare
+// findings are what sections found. They are kept as JSON, a file for each section, and put together for the document.
+type findings struct {
+	Cells map[string]map[string][]string `json:"cells,omitempty"` // by table and row
+	Said  map[string][]string            `json:"said,omitempty"`  // sentences for the summary, by section
+
+	// What the aims and the capacity are computed from.
+	Job     bench.Report   `json:"job,omitzero"`
+	Real    bench.Report   `json:"real,omitzero"`
+	Sync    bench.Report   `json:"sync,omitzero"`
+	Process processFigures `json:"process,omitzero"`
+	Output  outputFigures  `json:"output,omitzero"`
+	Memory  memoryFigures  `json:"memory,omitzero"`
+	Depth   growthFigure   `json:"depth,omitzero"`
+	Slots   growthFigure   `json:"slots,omitzero"` // quiet tenants beside one that takes slots
+	Busy    growthFigure   `json:"busy,omitzero"`  // and beside one that takes the processor
+	Profile []profileShare `json:"profile,omitempty"`
+	Allocs  []profileShare `json:"allocs,omitempty"`
 }
 
 // growthFigure is a value beside what it grew from.
-type growthFigure struct{ before, after float64 }
+type growthFigure struct{ Before, After float64 }
 
 // memoryFigures is what a job allocates.
-type memoryFigures struct{ bytes, objects float64 }
+type memoryFigures struct{ Bytes, Objects float64 }
 
 func newBook(o options) *book {
-	return &book{opt: o, began: time.Now(), cells: map[string]map[string][]string{}}
+	return &book{opt: o, findings: findings{Cells: map[string]map[string][]string{}, Said: map[string][]string{}}}
 }
 
 // n is a number of jobs at this scale, at least min.
@@ -47,10 +54,15 @@ func (b *book) n(full, least int) int { return max(least, int(float64(full)*b.op
 
 // row fills a row. The table must know it.
 func (b *book) row(table, row string, cells ...string) {
-	if b.cells[table] == nil {
-		b.cells[table] = map[string][]string{}
+	if b.Cells[table] == nil {
+		b.Cells[table] = map[string][]string{}
 	}
-	b.cells[table][row] = cells
+	b.Cells[table][row] = cells
+}
+
+// say adds a sentence to the summary of the comparisons.
+func (b *book) say(format string, args ...any) {
+	b.Said[b.section] = append(b.Said[b.section], fmt.Sprintf(format, args...))
 }
 
 // table is one table of the document. Every row that it names must be filled, else the command fails.
@@ -69,10 +81,13 @@ func f0(v float64) string { return fmt.Sprintf("%.0f", v) }
 func f1(v float64) string { return fmt.Sprintf("%.1f", v) }
 func f2(v float64) string { return fmt.Sprintf("%.2f", v) }
 
+// missing stands where a figure should be.
+const missing = "-"
+
 // ratio is a beside b as a factor.
 func ratio(a, b float64) string {
 	if b == 0 {
-		return "-"
+		return missing
 	}
 	return fmt.Sprintf("%.2f", a/b)
 }
@@ -81,7 +96,7 @@ func (b *book) printTable(w io.Writer, t table) {
 	fmt.Fprintf(w, "\n### %s\n\n%s\n\n", t.title, strings.TrimSpace(t.text))
 	fmt.Fprintf(w, "| %s |\n|%s\n", strings.Join(t.head, " | "), strings.Repeat("---|", len(t.head)))
 	for _, row := range t.rows {
-		cells := b.cells[t.id][row]
+		cells := b.Cells[t.id][row]
 		if cells == nil {
 			cells = append([]string{"not measured"}, slices.Repeat([]string{""}, max(0, len(t.head)-2))...)
 		}
@@ -92,7 +107,7 @@ func (b *book) printTable(w io.Writer, t table) {
 // tables prints what was measured without the document around it.
 func (b *book) tables(w io.Writer) error {
 	for _, t := range tables {
-		if len(b.cells[t.id]) > 0 {
+		if len(b.Cells[t.id]) > 0 {
 			b.printTable(w, t)
 		}
 	}
@@ -107,16 +122,19 @@ func (b *book) failed() error {
 	return errors.Join(errs...)
 }
 
-// complete is nil when no row is missing, and none was measured that no table shows.
+// complete is nil when no row and no figure is missing, and none was measured that no table shows.
 func (b *book) complete() error {
 	errs := []error{b.failed()}
 	for _, t := range tables {
 		for _, row := range t.rows {
-			if b.cells[t.id][row] == nil {
+			if b.Cells[t.id][row] == nil {
 				errs = append(errs, fmt.Errorf("row missing in %q: %s", t.title, row))
 			}
+			if slices.Contains(b.Cells[t.id][row], missing) {
+				errs = append(errs, fmt.Errorf("figure missing in %q: %s", t.title, row))
+			}
 		}
-		for row := range b.cells[t.id] {
+		for row := range b.Cells[t.id] {
 			if !slices.Contains(t.rows, row) {
 				errs = append(errs, fmt.Errorf("row %q was measured, and %q does not show it", row, t.title))
 			}

@@ -28,8 +28,8 @@ func compareExec(ctx context.Context, b *book) error {
 			for row, v := range map[string]float64{"our client alone": direct, "through Wakebus": through, "official SDK for Node": sdk} {
 				cells[row] = append(cells[row], f2(v), ratio(v, direct))
 			}
-			b.ratios = append(b.ratios, fmt.Sprintf("an exec through Wakebus takes %s times the client alone, the official SDK %s times (emulator %s)",
-				ratio(through, direct), ratio(sdk, direct), mode.emulator))
+			b.say("an exec through Wakebus takes %s times the client alone, the official SDK %s times (emulator %s)",
+				ratio(through, direct), ratio(sdk, direct), mode.emulator)
 			return nil
 		})
 		if err != nil {

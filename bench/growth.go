@@ -10,7 +10,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/wakebus/wakebus/internal/bench"
 	"github.com/wakebus/wakebus/internal/bus"
@@ -35,22 +34,24 @@ func growConcurrency(ctx context.Context, b *book) error {
 
 // growDepth queues requests while no worker runs, starts one, and times the first of them.
 func growDepth(ctx context.Context, b *book) error {
-	timed, deepest := b.n(2000, 100), b.n(b.opt.deep, 1000)
+	timed := b.n(2000, 100)
 	base := 0.0
 	for _, d := range []struct {
 		row     string
 		waiting int
-	}{{"none beyond the timed", 0}, {"a tenth of the deepest", deepest / 10}, {"the deepest", deepest}} {
+	}{{"0", 0}, {"10,000", b.n(10_000, 500)}, {"1,000,000", b.n(b.opt.deep, 1000)}} {
 		rate, stored, err := depth(ctx, timed, timed+d.waiting)
+		if err == nil && stored != timed+d.waiting {
+			err = fmt.Errorf("the queue took %d of %d requests", stored, timed+d.waiting)
+		}
 		if err != nil {
 			return err
 		}
 		if base == 0 {
 			base = rate
 		}
-		b.depth = growthFigure{before: base, after: rate}
-		name := fmt.Sprintf("%s (%d queued)", f0(rate), stored)
-		b.row("depth", d.row, name, ratio(rate, base))
+		b.Depth = growthFigure{Before: base, After: rate}
+		b.row("depth", d.row, strconv.Itoa(d.waiting), f0(rate), ratio(rate, base))
 	}
 	return nil
 }
@@ -209,81 +210,4 @@ func storeHistory(ctx context.Context, rig *bench.Rig, n int) error {
 		err = fmt.Errorf("the streams took %d of %d events", stored, n)
 	}
 	return err
-}
-
-// growNoisy measures ten quiet tenants alone and beside a noisy one.
-func growNoisy(ctx context.Context, b *book) error {
-	return withRig(ctx, bench.RigConfig{}, func(rig *bench.Rig) error {
-		var callers []*bench.Caller
-		for i := range 11 {
-			c, err := bench.NewCaller(ctx, rig.Target().Bus, "tenant"+strconv.Itoa(i), "n")
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			if _, err := c.Run(ctx, bench.Load{Jobs: 4, InFlight: 1, Conversations: 1}); err != nil {
-				return err
-			}
-			callers = append(callers, c)
-		}
-		noisy, quietOnes := callers[0], callers[1:]
-		alone, err := quietJobs(ctx, quietOnes, b.n(30, 3))
-		if err != nil {
-			return err
-		}
-		made, stop := context.WithCancel(ctx)
-		var g errgroup.Group
-		g.Go(func() error {
-			for made.Err() == nil {
-				// Its last jobs run to their end, so that none is left behind.
-				if _, err := noisy.Run(ctx, bench.Load{Jobs: 200, InFlight: 100, Conversations: 16}); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		beside, err := quietJobs(ctx, quietOnes, b.n(30, 3))
-		stop()
-		if werr := g.Wait(); err == nil {
-			err = werr
-		}
-		if err != nil {
-			return err
-		}
-		b.noisy = growthFigure{before: alone.P99, after: beside.P99}
-		b.row("noisy", "alone", f2(alone.P50), f2(alone.P99), "1.00")
-		b.row("noisy", "beside the noisy one", f2(beside.P50), f2(beside.P99), ratio(beside.P99, alone.P99))
-		return nil
-	})
-}
-
-// quietJobs sends five jobs a second for each caller.
-func quietJobs(ctx context.Context, callers []*bench.Caller, each int) (bench.Distribution, error) {
-	took := make([][]time.Duration, len(callers))
-	g, ctx := errgroup.WithContext(ctx)
-	for i, c := range callers {
-		g.Go(func() error {
-			tick := time.NewTicker(200 * time.Millisecond)
-			defer tick.Stop()
-			for range each {
-				select {
-				case <-tick.C:
-				case <-ctx.Done():
-					return context.Cause(ctx)
-				}
-				s, err := c.Exec(ctx, bench.Job{Argv: []string{"true"}, Conversation: "c0", User: "u0"})
-				if err != nil {
-					return err
-				}
-				took[i] = append(took[i], s.Result)
-			}
-			return nil
-		})
-	}
-	err := g.Wait()
-	var all []time.Duration
-	for _, t := range took {
-		all = append(all, t...)
-	}
-	return bench.Distribute(all), err
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"runtime"
 	"runtime/pprof"
 
@@ -44,58 +43,69 @@ func (b *book) latency(table string, r bench.Report) {
 	}
 }
 
-func measureJob(ctx context.Context, b *book) error {
-	err := withRig(ctx, bench.RigConfig{}, func(rig *bench.Rig) (err error) {
-		b.job, err = bench.Measure(ctx, rig.Target(), bench.Config{Jobs: b.n(4000, 64), Paced: b.n(200, 10), Output: int64(b.n(64<<20, 1<<20))})
+func measureJob(ctx context.Context, b *book) (err error) {
+	err = withRig(ctx, bench.RigConfig{}, func(rig *bench.Rig) (err error) {
+		b.Job, err = bench.Measure(ctx, rig.Target(), bench.Config{Jobs: b.n(4000, 64), Paced: b.n(200, 10), Output: int64(b.n(64<<20, 1<<20))})
 		return err
 	})
-	if err != nil {
-		return err
+	if err == nil {
+		b.latency("latency", b.Job)
 	}
-	b.latency("latency", b.job)
-	// The profile slows what it looks at, so it is taken apart.
-	return profileJob(ctx, b)
+	return err
 }
 
 func measureReal(ctx context.Context, b *book) (err error) {
 	err = withRig(ctx, bench.RigConfig{Emulator: bench.EmulatorReal}, func(rig *bench.Rig) (err error) {
-		b.real, err = bench.Measure(ctx, rig.Target(), bench.Config{Jobs: b.n(400, 64), Paced: b.n(60, 5), Output: int64(b.n(64<<20, 1<<20))})
+		b.Real, err = bench.Measure(ctx, rig.Target(), bench.Config{Jobs: b.n(400, 64), Paced: b.n(60, 5), Output: int64(b.n(64<<20, 1<<20))})
 		return err
 	})
-	if err != nil {
-		return err
+	if err == nil {
+		b.latency("latency-real", b.Real)
 	}
-	b.latency("latency-real", b.real)
-	return nil
+	return err
 }
 
-func measureSync(ctx context.Context, b *book) error {
-	err := withRig(ctx, bench.RigConfig{SyncAlways: true}, func(rig *bench.Rig) (err error) {
-		b.sync, err = bench.Measure(ctx, rig.Target(), bench.Config{Jobs: b.n(600, 64), Paced: b.n(60, 5), Output: int64(b.n(64<<20, 1<<20))})
+func measureSync(ctx context.Context, b *book) (err error) {
+	err = withRig(ctx, bench.RigConfig{SyncAlways: true}, func(rig *bench.Rig) (err error) {
+		b.Sync, err = bench.Measure(ctx, rig.Target(), bench.Config{Jobs: b.n(600, 64), Paced: b.n(60, 5), Output: int64(b.n(64<<20, 1<<20))})
 		return err
 	})
-	if err != nil {
-		return err
+	if err == nil {
+		b.latency("latency-sync", b.Sync)
 	}
-	b.latency("latency-sync", b.sync)
+	return err
+}
+
+// derive fills the table whose columns come from different sections.
+func (b *book) derive() {
 	for row, f := range map[string]func(bench.Report) string{
-		"jobs a second":           func(r bench.Report) string { return f0(r.JobsPerSecond) },
-		"p99 of a job then, ms":   func(r bench.Report) string { return f1(r.LoadResult.P99) },
-		"output of one job, MB/s": func(r bench.Report) string { return f0(r.OutputMBPerSecond) },
-		"processor per job, ms":   func(r bench.Report) string { return f2(r.CPUMsPerJob) }, "processor per job in Redis, ms": func(r bench.Report) string { return f2(r.RedisCPUMsPerJob) },
-		"NATS messages per job": func(r bench.Report) string { return f1(r.NATSOpsPerJob) }, "messages stored per job": func(r bench.Report) string { return f1(r.MessagesPerJob) },
-		"bytes kept per job": func(r bench.Report) string { return f0(r.BytesPerJob) }, "Redis calls per job": func(r bench.Report) string { return f1(r.RedisCallsPerJob) },
-		"Sprites calls per job": func(r bench.Report) string { return f1(r.SpritesCallsPerJob) }, "peak memory, MiB": func(r bench.Report) string { return f0(r.PeakRSSMiB) },
+		"jobs a second":                  func(r bench.Report) string { return f0(r.JobsPerSecond) },
+		"p99 of a job then, ms":          func(r bench.Report) string { return f1(r.LoadResult.P99) },
+		"output of one job, MB/s":        func(r bench.Report) string { return f0(r.OutputMBPerSecond) },
+		"processor per job, ms":          func(r bench.Report) string { return f2(r.CPUMsPerJob) },
+		"processor per job in Redis, ms": func(r bench.Report) string { return f2(r.RedisCPUMsPerJob) },
+		"NATS messages per job":          func(r bench.Report) string { return f1(r.NATSOpsPerJob) },
+		"messages stored per job":        func(r bench.Report) string { return f1(r.MessagesPerJob) },
+		"bytes kept per job":             func(r bench.Report) string { return f0(r.BytesPerJob) },
+		"Redis calls per job":            func(r bench.Report) string { return f1(r.RedisCallsPerJob) },
+		"Sprites calls per job":          func(r bench.Report) string { return f1(r.SpritesCallsPerJob) },
+		"peak memory, MiB":               func(r bench.Report) string { return f0(r.PeakRSSMiB) },
 	} {
-		if b.job.Jobs == 0 || b.real.Jobs == 0 {
-			return fmt.Errorf("the other columns of the throughput are missing")
+		cells, measured := make([]string, 0, 3), false
+		for _, r := range []bench.Report{b.Job, b.Real, b.Sync} {
+			if r.Jobs == 0 {
+				cells = append(cells, missing)
+				continue
+			}
+			cells, measured = append(cells, f(r)), true
 		}
-		b.row("throughput", row, f(b.job), f(b.real), f(b.sync))
+		if measured {
+			b.row("throughput", row, cells...)
+		}
 	}
-	return nil
 }
 
-// profileJob tells where a job's processor time and memory go.
+// profileJob tells where a job's processor time and memory go. The profile slows what it looks at, so it is taken apart.
 func profileJob(ctx context.Context, b *book) error {
 	return withCaller(ctx, bench.RigConfig{}, func(_ *bench.Rig, c *bench.Caller) error {
 		if _, err := c.Run(ctx, bench.Load{Jobs: 64, InFlight: 16, Conversations: 64}); err != nil {
@@ -108,8 +118,8 @@ func profileJob(ctx context.Context, b *book) error {
 			return err
 		}
 		runtime.ReadMemStats(&after)
-		b.memory = memoryFigures{
-			bytes: float64(after.TotalAlloc-before.TotalAlloc) / float64(jobs), objects: float64(after.Mallocs-before.Mallocs) / float64(jobs),
+		b.Memory = memoryFigures{
+			Bytes: float64(after.TotalAlloc-before.TotalAlloc) / float64(jobs), Objects: float64(after.Mallocs-before.Mallocs) / float64(jobs),
 		}
 		var cpu, heap bytes.Buffer
 		if err := pprof.StartCPUProfile(&cpu); err != nil {
@@ -123,10 +133,10 @@ func profileJob(ctx context.Context, b *book) error {
 		if err := pprof.Lookup("allocs").WriteTo(&heap, 0); err != nil {
 			return err
 		}
-		if b.profile, err = shares(cpu.Bytes(), "cpu"); err != nil {
+		if b.Profile, err = shares(cpu.Bytes(), "cpu"); err != nil {
 			return err
 		}
-		b.allocs, err = shares(heap.Bytes(), "alloc_space")
+		b.Allocs, err = shares(heap.Bytes(), "alloc_space")
 		return err
 	})
 }

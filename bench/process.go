@@ -21,12 +21,11 @@ import (
 
 // processFigures are those that the aims and the capacity need.
 type processFigures struct {
-	ready        time.Duration
-	idleMiB      float64
-	takeover     time.Duration
-	workerCPUMs  float64 // per job, in the worker alone
-	jobsPerS     float64 // two processes, no fsync
-	syncJobsPerS float64
+	Ready       time.Duration
+	IdleMiB     float64
+	Takeover    time.Duration
+	WorkerCPUMs float64 // per job, in the worker alone
+	JobsPerS    float64 // two processes, no fsync
 }
 
 // workerBinary is the one given, else one that is built now.
@@ -143,7 +142,7 @@ func measureProcess(ctx context.Context, b *book) error {
 			}
 			procs = append(procs, p)
 		}
-		b.process.ready = procs[0].ready
+		b.Process.Ready = procs[0].ready
 		b.row("process", "start to ready, ms", f0(float64(procs[0].ready.Milliseconds())))
 		if err := idle(ctx, b, procs[0]); err != nil {
 			return err
@@ -187,8 +186,8 @@ func idle(ctx context.Context, b *book, p *workerProcess) error {
 	if err != nil {
 		return err
 	}
-	b.process.idleMiB = float64(now) / (1 << 20)
-	b.row("process", "memory when idle, MiB", f1(b.process.idleMiB))
+	b.Process.IdleMiB = float64(now) / (1 << 20)
+	b.row("process", "memory when idle, MiB", f1(b.Process.IdleMiB))
 	b.row("process", "processor when idle, % of a core", f1(100*(after-before).Seconds()/max(span, 500*time.Millisecond).Seconds()))
 	return nil
 }
@@ -225,9 +224,9 @@ func twoProcesses(ctx context.Context, b *book, c *bench.Caller, procs []*worker
 	if err != nil {
 		return err
 	}
-	b.process.jobsPerS, b.process.workerCPUMs = s.PerSecond(), (after-before).Seconds()*1000/float64(jobs)
+	b.Process.JobsPerS, b.Process.WorkerCPUMs = s.PerSecond(), (after-before).Seconds()*1000/float64(jobs)
 	b.row("process", "memory after the load, MiB", f1(float64(now)/(1<<20)))
-	b.row("process", "processor per job in the worker, ms", f2(b.process.workerCPUMs))
+	b.row("process", "processor per job in the worker, ms", f2(b.Process.WorkerCPUMs))
 	return nil
 }
 
@@ -270,8 +269,8 @@ func takeOver(ctx context.Context, b *book, rig *bench.Rig, procs []*workerProce
 	if _, err := awaitEvent(ctx, events, bus.EventTakenOver); err != nil {
 		return victim, err
 	}
-	b.process.takeover = time.Since(killed)
-	b.row("process", "take-over after a kill, s", f1(b.process.takeover.Seconds()))
+	b.Process.Takeover = time.Since(killed)
+	b.row("process", "take-over after a kill, s", f1(b.Process.Takeover.Seconds()))
 	if err := client.MarkCancel(ctx, bus.CancelTarget{Tenant: "bench", Job: job}, bus.CancelRequest{}, nil); err != nil {
 		return victim, err
 	}

@@ -12,8 +12,8 @@ import (
 
 // profileShare is one part's share of a profile.
 type profileShare struct {
-	part  string
-	share float64
+	Part  string  `json:"part"`
+	Share float64 `json:"share"`
 }
 
 // parts name who a function's cost belongs to, by its package; the first match of a stack, from its leaf, counts.
@@ -55,7 +55,7 @@ func shares(data []byte, sampleType string) ([]profileShare, error) {
 	for part, v := range sums {
 		out = append(out, profileShare{part, 100 * float64(v) / float64(total)})
 	}
-	slices.SortFunc(out, func(x, y profileShare) int { return cmp.Compare(y.share, x.share) })
+	slices.SortFunc(out, func(x, y profileShare) int { return cmp.Compare(y.Share, x.Share) })
 	return out[:min(5, len(out))], nil
 }
 

@@ -56,7 +56,7 @@ func compareQueues(ctx context.Context, b *book) error {
 	}
 	for _, p := range []string{"asynq", "river"} {
 		r := rates[p+", workers in one process"]
-		b.ratios = append(b.ratios, fmt.Sprintf("%s does %s no-op jobs for each whole job of ours without fsync, %s with it", p, ratio(r[0], base[0]), ratio(r[1], base[1])))
+		b.say("%s does %s no-op jobs for each whole job of ours without fsync, %s with it", p, ratio(r[0], base[0]), ratio(r[1], base[1]))
 	}
 	return nil
 }

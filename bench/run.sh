@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
 # Measures everything and writes docs/performance.md. Fails when a row of it is missing.
 #
-#   bench/run.sh                  the full size, about five minutes on a quiet machine with two cores
+#   bench/run.sh                  the full size, about ten minutes on a quiet machine with two cores
 #   bench/run.sh --scale 0.05     a twentieth of it, as CI does (add --out FILE to leave the document alone)
-#   bench/run.sh --deep 1000000   with a million requests in the deepest queue
-#   bench/run.sh --only job,floor prints some sections and writes nothing
+#   bench/run.sh --only job,floor measures some sections, keeps their results and prints them; the document stays
+#   bench/run.sh --resume         measures only what has no results of this size yet, and writes the document
+#
+# Each section's results are kept in bench/results (--results DIR) as soon as it ends, so a run that was broken off, or in
+# which a section met a busy machine, goes on with --only and --resume. The document tells when each was measured, the
+# load, and what other processes used meanwhile.
 #
 # Needs Go, redis-server, a PostgreSQL server (it starts its own, as an ordinary user) and npm, with which the official
 # SDK is installed. As root it installs the first two from Debian when they are missing. Everything it starts listens on

@@ -51,7 +51,7 @@ func run(ctx context.Context) error {
 	b, err := bus.Connect(ctx, bus.Config{
 		URL: settings.NATSURL.Reveal(), Creds: settings.NATSCreds, NKey: settings.NATSNKey, CA: settings.NATSCA,
 		Cert: settings.NATSCert, Key: settings.NATSKey, Name: "wakebus setup", InboxPrefix: settings.NATSInboxPrefix,
-		TenantBacklog: settings.TenantBacklog, Replicas: settings.Replicas, Limits: bus.Limits{Jobs: settings.JournalBytes.Bytes()},
+		TenantBacklog: settings.TenantBacklog, Replicas: settings.Replicas, Limits: bus.Limits{Sandbox: settings.QueueBytes.Bytes(), Jobs: settings.JournalBytes.Bytes(), Output: settings.OutputBytes.Bytes()},
 	})
 	if err != nil {
 		return err

@@ -126,6 +126,7 @@ func (r *Rig) settings() map[string]string {
 		"WAKEBUS_SLOTS": strconv.Itoa(r.cfg.Slots), "WAKEBUS_TENANT_BACKLOG": strconv.Itoa(r.cfg.Backlog),
 		"WAKEBUS_LIMIT_TENANT": plenty, "WAKEBUS_LIMIT_EXEC": "free=" + plenty + ",business=" + plenty,
 		"WAKEBUS_STREAM_HARD_CAP": "1GiB", "WAKEBUS_LOG_LEVEL": "error",
+		"WAKEBUS_QUEUE_BYTES": "1GiB", "WAKEBUS_JOURNAL_BYTES": "2GiB",
 	}
 }
 

@@ -9,8 +9,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/wakebus/wakebus/internal/plan"
 )
 
 // lane is everything that one kind of request needs: its slots, and the pullers that fill them.
@@ -18,6 +16,7 @@ type lane struct {
 	pool    *Pool
 	kind    Kind
 	slots   *slots
+	fair    *fairness
 	reserve *slots
 	fresh   *puller
 	due     *puller
@@ -25,7 +24,7 @@ type lane struct {
 }
 
 func newLane(p *Pool, kind Kind) *lane {
-	l := &lane{pool: p, kind: kind, slots: newSlots(p.Slots(kind))}
+	l := &lane{pool: p, kind: kind, slots: newSlots(p.Slots(kind)), fair: newFairness(p.Slots(kind), p.bus.cfg.Now)}
 	src := queueSources(kind)
 	l.fresh = &puller{lane: l, queue: binding{src: src[0], source: SourceQueue}, first: binding{src: src[1], source: SourceRetry}}
 	l.due = &puller{lane: l, queue: binding{src: src[1], source: SourceRetry}, spare: 1}
@@ -83,7 +82,7 @@ func (u *puller) run(pulling, work context.Context) error {
 		d, err := u.pull(pulling)
 		if d != nil && pulling.Err() == nil {
 			failures = 0
-			u.lane.pool.start(work, d, u.lane.slots.release)
+			u.takeOn(pulling, work, d)
 			continue
 		}
 		if d != nil {
@@ -237,84 +236,57 @@ func (u *puller) handBack(d *Delivery) {
 	}
 }
 
-// runReserve looks for runs that another worker left, while no ordinary slot is free (or the journal is too full for new
-// runs). A request that is new is given back at once, for whoever has a slot.
-func (u *puller) runReserve(pulling, work context.Context) error {
-	pause := max(50*time.Millisecond, u.lane.pool.bus.cfg.AckWait/18)
-	failures := 0
-	for pulling.Err() == nil {
-		full, changed := u.lane.slots.full()
-		if !full && !u.lane.pool.full.Load() {
-			u.silent.Store(0)
-			waitFor(pulling, changed, time.Second)
-			continue
+// takeOn hands a delivery to the pool, or gives it back for a moment when its tenant has its share of the slots. The
+// puller holds a slot, which goes with the delivery or is given back.
+func (u *puller) takeOn(pulling, work context.Context, d *Delivery) {
+	l, tenant := u.lane, d.Tenant
+	if !l.fair.admit(tenant) {
+		if !u.begun(pulling, d) {
+			u.postpone(d)
+			l.slots.release()
+			u.breathe(pulling)
+			return
 		}
-		if u.lane.pool.cfg.Paused(u.lane.kind) {
-			wait(pulling, pause)
-			continue
-		}
-		if err := u.rescue(pulling, work); err != nil {
-			if errors.Is(err, nats.ErrConnectionClosed) {
-				return fmt.Errorf("pull %s requests: %w", u.lane.kind, ErrClosed)
-			}
-			failures++
-			u.mend(pulling, err, failures)
-			continue
-		}
-		failures = 0
-		wait(pulling, pause)
+		l.fair.force(tenant)
 	}
-	return nil
+	l.pool.start(work, d, func() {
+		l.fair.leave(tenant)
+		l.slots.release()
+	})
 }
 
-func waitFor(ctx context.Context, signal <-chan struct{}, most time.Duration) {
-	timer := time.NewTimer(most)
-	defer timer.Stop()
-	select {
-	case <-signal:
-	case <-timer.C:
-	case <-ctx.Done():
+// begun reports whether the delivery's run may have begun. Then its owner may have died, or a slot of a limit is kept for
+// it, and it must not wait for fairness. Only a request that was never claimed is sure to be new.
+func (u *puller) begun(ctx context.Context, d *Delivery) bool {
+	if d.Source == SourceRetry {
+		return true
 	}
-}
-
-// rescue looks at up to three messages of each queue. The broker hands out redeliveries first, so a run that was left comes
-// before requests that only wait.
-func (u *puller) rescue(pulling, work context.Context) error {
-	for _, q := range []*binding{&u.first, &u.queue} {
-		for range 3 {
-			if !u.lane.reserve.acquire(pulling, 0) {
-				return nil
-			}
-			d, err := u.glance(pulling, q)
-			if d == nil {
-				u.lane.reserve.release()
-				if err != nil {
-					return err
-				}
-				break
-			}
-			if pulling.Err() == nil && u.left(pulling, d) {
-				d.Reserve = true
-				u.lane.pool.start(work, d, u.lane.reserve.release)
-				continue
-			}
-			u.handBack(d)
-			u.lane.reserve.release()
-		}
+	if d.Delivered <= 1 {
+		return false
 	}
-	return nil
-}
-
-// left reports whether the delivery's run was begun and has nobody, as far as its redelivery and its journal tell. A run
-// whose result is stored only needs its last steps repeated, which is quick.
-func (u *puller) left(ctx context.Context, d *Delivery) bool {
 	key, ok := d.Key()
 	if !ok {
-		return false
+		return true
 	}
-	last, record, err := u.lane.pool.bus.LastState(ctx, key)
-	if err != nil {
-		return false
+	_, _, err := u.lane.pool.bus.LastState(ctx, key)
+	return !errors.Is(err, ErrNoJournal)
+}
+
+func (u *puller) postpone(d *Delivery) {
+	u.lane.pool.bus.met.deferred.WithLabelValues(string(u.lane.kind)).Inc()
+	if err := d.Nak(u.lane.fair.postpone()); err != nil {
+		u.lane.pool.log.Warn().Err(err).Msg("a request could not be put off; it comes again after AckWait")
 	}
-	return last.Owner != NoOwner || last.Kind == EventResult || !record.Phase.Before(plan.PhaseDialing)
+}
+
+// breathe waits while too many requests are put off to look past more of them.
+func (u *puller) breathe(ctx context.Context) {
+	for ctx.Err() == nil {
+		_, changed := u.lane.slots.full() // taken before the look, so that no change falls between
+		rest := u.lane.fair.rest()
+		if rest == 0 {
+			return
+		}
+		waitFor(ctx, changed, rest)
+	}
 }

@@ -16,6 +16,7 @@ type metrics struct {
 	ambiguous  prometheus.Counter
 	pulled     *prometheus.CounterVec // by kind and source
 	handedBack *prometheus.CounterVec // by kind
+	deferred   *prometheus.CounterVec // by kind
 	running    *prometheus.GaugeVec   // by kind
 	pullErrors *prometheus.CounterVec // by kind
 	readerGaps prometheus.Counter
@@ -39,6 +40,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		ambiguous:  counter("ambiguous_publishes_total", "Publishes whose answer was lost and which were read back."),
 		pulled:     counters("pulled_total", "Requests taken from the queues.", "kind", "source"),
 		handedBack: counters("handed_back_total", "Requests given back at once: draining, or no slot for new work.", "kind"),
+		deferred:   counters("deferred_total", "Times a request was put off for a moment because its tenant had its share of the slots.", "kind"),
 		running: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "wakebus", Subsystem: "bus", Name: "handling",
 			Help: "Requests that are being handled."}, []string{"kind"}),
 		pullErrors: counters("pull_errors_total", "Pulls that failed for another reason than an empty queue.", "kind"),
@@ -51,7 +53,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{m.connected, m.reconnects, m.events, m.outBytes, m.conflicts, m.ambiguous,
-		m.pulled, m.handedBack, m.running, m.pullErrors, m.readerGaps, m.letters} {
+		m.pulled, m.handedBack, m.deferred, m.running, m.pullErrors, m.readerGaps, m.letters} {
 		errs = append(errs, reg.Register(c))
 	}
 	return m, errors.Join(errs...)

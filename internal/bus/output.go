@@ -12,53 +12,13 @@ import (
 )
 
 // maxOutputBuffer is how much output may wait for the publish in flight; then Write blocks.
-const maxOutputBuffer = 256 << 10
+const maxOutputBuffer = 2 * maxOutputChunk
 
 // headroom is what an event's headers may take of the broker's payload limit.
 const headroom = 4 << 10
 
-type outputChunk struct {
-	kind EventKind
-	data []byte
-}
-
-// outputBuffer collects output in arrival order. Only neighbours of one stream are merged. It is guarded by the
-// Chain's mu.
-type outputBuffer struct {
-	chunks []outputChunk
-	size   int
-}
-
-func (b *outputBuffer) add(kind EventKind, data []byte, most int) {
-	b.size += len(data)
-	for len(data) > 0 {
-		n := len(data)
-		if last := len(b.chunks) - 1; last >= 0 && b.chunks[last].kind == kind && kind != EventGap && len(b.chunks[last].data) < most {
-			n = min(n, most-len(b.chunks[last].data))
-			b.chunks[last].data = append(b.chunks[last].data, data[:n]...)
-		} else {
-			n = min(n, most)
-			b.chunks = append(b.chunks, outputChunk{kind: kind, data: append([]byte(nil), data[:n]...)})
-		}
-		data = data[n:]
-	}
-}
-
-func (b *outputBuffer) pop() (outputChunk, bool) {
-	if len(b.chunks) == 0 {
-		return outputChunk{}, false
-	}
-	chunk := b.chunks[0]
-	b.chunks[0] = outputChunk{}
-	b.chunks = b.chunks[1:]
-	b.size -= len(chunk.data)
-	return chunk, true
-}
-
-func (b *outputBuffer) drop() { b.chunks, b.size = nil, 0 }
-
 // Write hands output over; kind is EventStdout or EventStderr. The data is copied. While one event is in flight the
-// next one collects, up to 64 KiB each; when 256 KiB wait, Write blocks, which is the back-pressure on the sandbox.
+// next one collects, up to 512 KiB each; when 1 MiB waits, Write blocks, which is the back-pressure on the sandbox.
 // A nil error means that the data waits its turn; Flush says that it is stored. Errors: ErrPhase before dialing,
 // ErrFenced, ErrEnded, ErrClosed, or ctx's.
 func (c *Chain) Write(ctx context.Context, kind EventKind, data []byte) error {
@@ -181,6 +141,7 @@ func (c *Chain) pump() {
 		var err error
 		if ok {
 			err = c.storeOutput(c.ctx, chunk.kind, chunk.data)
+			chunk.recycle() // the publish copied it
 		}
 		c.unlock()
 		if !ok {

@@ -33,6 +33,8 @@ type Config struct {
 	TenantBacklog int           `env:"WAKEBUS_TENANT_BACKLOG" default:"100" min:"1" max:"1000000" unit:"requests" roles:"worker" doc:"Queued requests that one tenant may have; the next publish is refused."`
 
 	JournalBytes Size `env:"WAKEBUS_JOURNAL_BYTES" default:"512MiB" min:"16MiB" max:"1048576MiB" roles:"worker" doc:"Size of the journal, which keeps each job for 48 hours at a few KiB; at 80 % workers stop pulling. Every worker must say the same."`
+	QueueBytes   Size `env:"WAKEBUS_QUEUE_BYTES" default:"256MiB" min:"16MiB" max:"1048576MiB" roles:"worker" doc:"Size of the queue, where a waiting request takes its own size and some 200 bytes; a full one refuses requests. Every worker must say the same."`
+	OutputBytes  Size `env:"WAKEBUS_OUTPUT_BYTES" default:"2GiB" min:"16MiB" max:"1048576MiB" roles:"worker" doc:"Size of the stored output, which is kept for 24 hours at most; the oldest goes first. Every worker must say the same."`
 
 	CanaryEvery time.Duration `env:"WAKEBUS_CANARY_EVERY" default:"0s" min:"0s" max:"24h" roles:"worker" doc:"How often one worker of the fleet runs a command of its own from publish to result, to measure how long that takes. It keeps one small Sprite. 0s = never, and what an earlier setting left is torn down."`
 

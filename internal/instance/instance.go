@@ -141,7 +141,7 @@ func (i *Instance) start(ctx context.Context) error {
 // setUp makes the streams, so that an instance without workers can be published to, and a gateway finds them.
 func (i *Instance) setUp(ctx context.Context) error {
 	b, err := bus.Connect(ctx, bus.Config{URL: i.env["NATS_URL"], Name: "wakebus setup", TenantBacklog: i.settings.TenantBacklog,
-		Limits: bus.Limits{Jobs: i.settings.JournalBytes.Bytes()}})
+		Limits: bus.Limits{Sandbox: i.settings.QueueBytes.Bytes(), Jobs: i.settings.JournalBytes.Bytes(), Output: i.settings.OutputBytes.Bytes()}})
 	if err != nil {
 		return err
 	}

@@ -8,13 +8,14 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/wakebus/wakebus/internal/sprites/emulator/guest"
 )
 
 // instant is a command that is answered in process (Config.Instant): a handful
 // of programs, and the client's own scripts by what they are known for. Nothing
-// here knows files or time; what it cannot run exits 127.
+// here knows files; what it cannot run exits 127.
 type instant struct {
 	s      *session
 	stdin  io.Reader
@@ -95,7 +96,7 @@ func (p *instant) run(argv []string) int {
 	case "head":
 		return p.head(args)
 	case "sleep":
-		return p.sleep()
+		return p.sleep(args)
 	case "sh", "bash":
 		if len(args) >= 2 && args[0] == "-c" {
 			return p.shell(args[1], args[min(3, len(args)):])
@@ -144,9 +145,17 @@ func (p *instant) head(args []string) int {
 	return 0
 }
 
-// sleep waits for a signal alone: there is no time in here.
-func (p *instant) sleep() int {
+// sleep waits by the server's clock; without a number of seconds for a signal alone.
+func (p *instant) sleep(args []string) int {
+	over := make(chan struct{})
+	if len(args) == 1 {
+		if seconds, err := strconv.ParseFloat(args[0], 64); err == nil && seconds >= 0 {
+			timer := p.s.sp.srv.cfg.Clock.AfterFunc(time.Duration(seconds*float64(time.Second)), func() { close(over) })
+			defer timer.Stop()
+		}
+	}
 	select {
+	case <-over:
 	case <-p.signal:
 	case <-p.s.lost:
 	case <-p.s.sp.srv.ctx.Done():

@@ -44,3 +44,13 @@ func TestInstantSleepEndsByKill(t *testing.T) {
 		t.Fatal(r.exit)
 	}
 }
+
+func TestInstantSleepEndsByItself(t *testing.T) {
+	t.Parallel()
+	b := setup(t, instantly)
+	b.create("one")
+	r := b.open("one", command("sleep", "0.01"))
+	if r.wait(); r.exit != 0 {
+		t.Fatal(r.exit)
+	}
+}
