@@ -38,6 +38,7 @@ func withCaller(ctx context.Context, cfg bench.RigConfig, f func(*bench.Rig, *be
 func (b *book) latency(table string, r bench.Report) {
 	for row, d := range map[string]bench.Distribution{
 		rowStarted: r.EnqueueStarted, rowResult: r.EnqueueResult, rowDirect: r.ExecDirect, rowAdded: r.Added, rowLease: r.Lease,
+		rowHeard: r.OutputDelay, rowOutput: r.AddedOutput,
 	} {
 		b.row(table, row, distribution(d)...)
 	}

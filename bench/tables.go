@@ -10,9 +10,11 @@ const (
 	rowDirect  = "the same exec through the client alone"
 	rowAdded   = "added by Wakebus, pair by pair"
 	rowLease   = "a lease of three scopes, taken and given back"
+	rowHeard   = "output: printed to heard by the caller"
+	rowOutput  = "output: added by Wakebus, pair by pair"
 )
 
-var latencyRows = []string{rowStarted, rowResult, rowDirect, rowAdded, rowLease}
+var latencyRows = []string{rowStarted, rowResult, rowDirect, rowAdded, rowHeard, rowOutput, rowLease}
 
 // tables are all tables of the document, with every row that must be there.
 var tables = []table{

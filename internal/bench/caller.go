@@ -25,7 +25,13 @@ type Sample struct {
 	Started, Result time.Duration
 	// Bytes is how much output came.
 	Bytes int64
+	// First is when the first of it came, and Text its beginning, at most 64 bytes.
+	First time.Time
+	Text  []byte
 }
+
+// textMost bounds Sample.Text.
+const textMost = 64
 
 // Caller sends one tenant's jobs and hears their events over one subscription, as a web app's process would. Its methods
 // may be called concurrently.
@@ -76,6 +82,9 @@ func (c *Caller) hear(e bus.Event) {
 	case bus.EventStarted:
 		p.sample.Started = now.Sub(p.sent)
 	case bus.EventStdout, bus.EventStderr:
+		if p.sample.Bytes == 0 {
+			p.sample.First, p.sample.Text = now, append([]byte(nil), e.Data[:min(len(e.Data), textMost)]...)
+		}
 		p.sample.Bytes += int64(len(e.Data))
 	case bus.EventResult:
 		p.sample.Result, p.err = now.Sub(p.sent), judge(p.job, e.Data)

@@ -36,24 +36,39 @@ func NewDirect(ctx context.Context, url, token, sprite, word string) (*Direct, e
 
 // Exec runs one command to its end and counts its output.
 func (d *Direct) Exec(ctx context.Context, argv ...string) (took time.Duration, bytes int64, err error) {
-	d.runs++
 	began := time.Now()
+	err = d.run(ctx, argv, func(data []byte) { bytes += int64(len(data)) })
+	return time.Since(began), bytes, err
+}
+
+// Hear runs one command to its end, and gives the beginning of its output and when that came.
+func (d *Direct) Hear(ctx context.Context, argv ...string) (text []byte, at time.Time, err error) {
+	err = d.run(ctx, argv, func(data []byte) {
+		if at.IsZero() {
+			at, text = time.Now(), append([]byte(nil), data[:min(len(data), textMost)]...)
+		}
+	})
+	return text, at, err
+}
+
+func (d *Direct) run(ctx context.Context, argv []string, hear func([]byte)) error {
+	d.runs++
 	p, err := d.client.Start(ctx, sprites.Command{
 		Sprite: d.sprite, Tenant: "bench", Guard: "bench." + d.word + "." + strconv.Itoa(d.runs), Job: "bench", Argv: argv, Limit: 5 * time.Minute,
 	})
 	if err != nil {
-		return 0, 0, err
+		return err
 	}
 	defer func() { _ = p.Close() }() // it has ended, or an error says more
 	for {
 		chunk, err := p.Next(ctx)
 		if errors.Is(err, io.EOF) {
-			return time.Since(began), bytes, nil
+			return nil
 		}
 		if err != nil {
-			return 0, bytes, fmt.Errorf("read direct exec: %w", err)
+			return fmt.Errorf("read direct exec: %w", err)
 		}
-		bytes += int64(len(chunk.Data))
+		hear(chunk.Data)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/wakebus/wakebus/internal/bus"
@@ -128,7 +129,7 @@ func Measure(ctx context.Context, t Target, cfg Config) (Report, error) {
 		name string
 		run  func(context.Context) error
 	}{
-		{"warm up", m.warm}, {"latency", m.paced}, {"throughput", m.load}, {"output", m.output}, {"lease", m.lease},
+		{"warm up", m.warm}, {"latency", m.paced}, {"output latency", m.delay}, {"throughput", m.load}, {"output", m.output}, {"lease", m.lease},
 	} {
 		cfg.Progress(phase.name)
 		if err := phase.run(ctx); err != nil {
@@ -158,12 +159,11 @@ func (m *measurement) warm(ctx context.Context) error {
 
 // paced sends one job at a time at a fixed rate, each beside a direct exec, so that both see the same machine.
 func (m *measurement) paced(ctx context.Context) error {
-	var direct *Direct
-	if m.t.SpritesURL != "" && m.t.SpritesToken != "" {
-		var err error
-		if direct, err = NewDirect(ctx, m.t.SpritesURL, m.t.SpritesToken, "wakebus-bench-direct", m.cfg.Word); err != nil {
-			return err
-		}
+	direct, err := m.direct(ctx, "p")
+	if err != nil {
+		return err
+	}
+	if direct != nil {
 		defer func() { _ = direct.Close(ctx) }() // what it leaves is one idle Sprite of a known name
 	}
 	var started, result, straight, added []time.Duration
@@ -192,6 +192,62 @@ func (m *measurement) paced(ctx context.Context) error {
 	m.report.EnqueueStarted, m.report.EnqueueResult = Distribute(started), Distribute(result)
 	m.report.ExecDirect, m.report.Added = Distribute(straight), Distribute(added)
 	return nil
+}
+
+// direct reaches the sandboxes past Wakebus; nil where that is not known how. word keeps its runs apart from another's.
+func (m *measurement) direct(ctx context.Context, word string) (*Direct, error) {
+	if m.t.SpritesURL == "" || m.t.SpritesToken == "" {
+		return nil, nil
+	}
+	return NewDirect(ctx, m.t.SpritesURL, m.t.SpritesToken, "wakebus-bench-direct", m.cfg.Word+word)
+}
+
+// delayRuns is how many commands the delay of output is taken from, at most.
+const delayRuns = 100
+
+// delay has commands print the time, and compares it with when it was heard: by the caller of a job, and straight. It
+// needs a sandbox that has this machine's clock.
+func (m *measurement) delay(ctx context.Context) error {
+	if m.t.Emulator == EmulatorNone {
+		return nil
+	}
+	direct, err := m.direct(ctx, "d")
+	if direct == nil || err != nil {
+		return err
+	}
+	defer func() { _ = direct.Close(ctx) }() // as above
+	argv := []string{"date", "+%s%N"}
+	var heard, added []time.Duration
+	for range min(m.cfg.Paced, delayRuns) {
+		s, err := m.caller.Exec(ctx, Job{Argv: argv, Conversation: "c0", User: "u0"})
+		if err != nil {
+			return err
+		}
+		text, at, err := direct.Hear(ctx, argv...)
+		if err != nil {
+			return err
+		}
+		through, err := since(s.Text, s.First)
+		if err != nil {
+			return err
+		}
+		straight, err := since(text, at)
+		if err != nil {
+			return err
+		}
+		heard, added = append(heard, through), append(added, through-straight)
+	}
+	m.report.OutputDelay, m.report.AddedOutput = Distribute(heard), Distribute(added)
+	return nil
+}
+
+// since is how long before at the time was that a command printed in nanoseconds.
+func since(text []byte, at time.Time) (time.Duration, error) {
+	ns, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read the time that a command printed: %w", err)
+	}
+	return at.Sub(time.Unix(0, ns)), nil
 }
 
 // counts is what is counted around the load.

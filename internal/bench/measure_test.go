@@ -40,11 +40,11 @@ func TestAMeasurementFillsEveryFigureAndCountsEveryCall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(phases) != 5 {
+	if len(phases) != 6 {
 		t.Fatalf("phases %v", phases)
 	}
 	for name, v := range map[string]float64{
-		"started": r.EnqueueStarted.P50, "result": r.EnqueueResult.P50, "direct": r.ExecDirect.P50, "lease": r.Lease.P50, "load": r.LoadResult.P50,
+		"started": r.EnqueueStarted.P50, "result": r.EnqueueResult.P50, "direct": r.ExecDirect.P50, "lease": r.Lease.P50, "load": r.LoadResult.P50, "output delay": r.OutputDelay.P50,
 		"rate": r.JobsPerSecond, "output": r.OutputMBPerSecond, "bytes": r.BytesPerJob, "nats": r.NATSOpsPerJob,
 		"cpu": r.CPUMsPerJob, "memory": r.PeakRSSMiB,
 	} {

@@ -15,6 +15,10 @@ type Report struct {
 	// ExecDirect is the same command straight through the Sprites client; Added is what a job took longer, pair by pair.
 	ExecDirect Distribution `json:"exec_direct_ms"`
 	Added      Distribution `json:"added_ms"`
+	// OutputDelay is from a command's printing to its caller's hearing; AddedOutput what that is more than straight through
+	// the Sprites client, pair by pair. Both are empty where the sandbox's clock is not this machine's.
+	OutputDelay Distribution `json:"output_delay_ms"`
+	AddedOutput Distribution `json:"added_output_ms"`
 	// Lease is one lease of three scopes, taken and given back.
 	Lease Distribution `json:"lease_ms"`
 	// LoadResult is from publish to result while the target is kept busy: queueing, mostly.
@@ -53,7 +57,8 @@ func (r Report) Print(w io.Writer) error {
 		d    Distribution
 	}{
 		{"enqueue to started", r.EnqueueStarted}, {"enqueue to result", r.EnqueueResult}, {"direct exec", r.ExecDirect},
-		{"added by wakebus", r.Added}, {"lease, taken and given back", r.Lease}, {"enqueue to result, kept busy", r.LoadResult},
+		{"added by wakebus", r.Added},
+		{"printed to heard", r.OutputDelay}, {"added to output by wakebus", r.AddedOutput}, {"lease, taken and given back", r.Lease}, {"enqueue to result, kept busy", r.LoadResult},
 	} {
 		fmt.Fprintf(t, "%s\t%.2f\t%.2f\t%.2f\t%.2f\n", d.name, d.d.P50, d.d.P90, d.d.P99, d.d.Max)
 	}

@@ -19,5 +19,8 @@ func (f Fairness) Leave(tenant string) { f.f.leave(tenant) }
 // Postpone notes a request that is given back.
 func (f Fairness) Postpone() time.Duration { return f.f.postpone() }
 
+// Felt notes a round trip to the broker.
+func (f Fairness) Felt(trip time.Duration) { f.f.felt(trip) }
+
 // Rest is how long nothing should be pulled.
 func (f Fairness) Rest() time.Duration { return f.f.rest() }

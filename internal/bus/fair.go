@@ -17,6 +17,10 @@ const (
 	// least. A slot that comes free so finds a request within milliseconds, however many are away.
 	deferRate  = 200
 	deferLeast = 50 * time.Millisecond
+	deferMost  = 5 * time.Second
+	// deferTrips is how many round trips to the broker lie between two that come back, at least: a look at one takes two,
+	// and those that come back are handed out before what is new.
+	deferTrips = 6
 )
 
 // fairness keeps the last slots of a lane for tenants that have less than their share of it. All tenants stand in one
@@ -30,8 +34,9 @@ type fairness struct {
 	mu      sync.Mutex     // protects what follows
 	running map[string]int // by tenant, never 0
 	total   int
-	heard   [2]heard    // the two tenants that were heard of last, the latest first
-	away    []time.Time // when each deferred request comes back
+	heard   [2]heard      // the two tenants that were heard of last, the latest first
+	away    []time.Time   // when each deferred request comes back
+	trip    time.Duration // a round trip to the broker, of late; 0 while not known
 }
 
 // heard is when a tenant's last request came.
@@ -77,9 +82,20 @@ func (f *fairness) postpone() time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.arrive()
-	delay := max(deferLeast, time.Duration(len(f.away)+1)*time.Second/deferRate)
+	between := max(time.Second/deferRate, deferTrips*f.trip)
+	delay := min(max(deferLeast, time.Duration(len(f.away)+1)*between), deferMost)
 	f.away = append(f.away, f.now().Add(delay))
 	return delay
+}
+
+// felt notes how long a round trip to the broker took.
+func (f *fairness) felt(trip time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.trip == 0 {
+		f.trip = trip
+	}
+	f.trip += (trip - f.trip) / 8
 }
 
 // rest is how long nothing should be pulled: nobody with enough may have a slot, and as many requests are away as may be.

@@ -140,6 +140,19 @@ func TestWhatIsPutOffComesBackAtABoundedRateAndPullingRestsAtTheBound(t *testing
 	}
 }
 
+func TestWhatIsPutOffComesBackSlowerWhereTheBrokerIsFar(t *testing.T) {
+	t.Parallel()
+	f := bus.NewFairness(8, still)
+	for range 9 {
+		f.Postpone()
+	}
+	near := f.Postpone()
+	f.Felt(20 * time.Millisecond)
+	if far := f.Postpone(); far < 10*near || far > 5*time.Second {
+		t.Fatalf("the tenth comes back after %s, and over a long way after %s", near, far)
+	}
+}
+
 // holdingPool handles requests until each is let go, and tells who began.
 type holdingPool struct {
 	begun chan string // tenant

@@ -268,7 +268,9 @@ func (u *puller) begun(ctx context.Context, d *Delivery) bool {
 	if !ok {
 		return true
 	}
+	asked := time.Now()
 	_, _, err := u.lane.pool.bus.LastState(ctx, key)
+	u.lane.fair.felt(time.Since(asked))
 	return !errors.Is(err, ErrNoJournal)
 }
 

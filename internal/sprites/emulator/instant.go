@@ -95,6 +95,11 @@ func (p *instant) run(argv []string) int {
 		return p.cat()
 	case "head":
 		return p.head(args)
+	case "date":
+		if len(args) == 1 && args[0] == "+%s%N" {
+			p.say(streamStdout, "%d\n", p.s.sp.srv.cfg.Clock.Now().UnixNano())
+			return 0
+		}
 	case "sleep":
 		return p.sleep(args)
 	case "sh", "bash":
