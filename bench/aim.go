@@ -31,7 +31,7 @@ func (b *book) aims() []aim {
 		{"added over a direct exec, p50: at most 3 ms", f2(added) + " ms", added <= 3,
 			"What is added is the journal's five events, the lease, the read of the link and of the Sprite, and the way through the queue: some twelve round trips."},
 		{"output: at least 0.8 of a bare WebSocket", ratio(b.Output.Job, b.Output.Bare), share >= 0.8,
-			"Every byte is read from the WebSocket, sent to the broker, copied and hashed there, written to a file, and sent to the caller, all on the same cores; the bare WebSocket is read once. One chunk of at most 512 KiB is under way at a time, since each names the one before it."},
+			"Every byte is read from the WebSocket, sent to the broker, copied and hashed there, written to a file, and sent to the caller, all on the same cores; the bare WebSocket is read once. One chunk of at most 256 KiB is under way at a time, since each names the one before it."},
 		{"memory flat while output streams (four times the output, at most 1.25 times the peak)", fmt.Sprintf("%.2f times", grew), grew <= 1.25,
 			"The peak is of the whole process, the broker's cache of what it stored included, which the server lets go after a while."},
 		{"idle worker: at most 40 MiB", f1(b.Process.IdleMiB) + " MiB", b.Process.IdleMiB <= 40, "The binary also holds the embedded broker, the emulator and the terminal gateway's parts."},

@@ -158,7 +158,7 @@ func (b *book) profiled(w io.Writer) {
 	fmt.Fprintf(w, `
 A job allocates %s KiB in %s objects. What profiles showed and what was done, in the order of size: a buffer of 64 KiB went with every
 command's end and was never given back (19 %% of all bytes that a job allocated then); output went out in chunks of 64 KiB, and the disk, headers and
-wake-ups of each were half of its processor time (now up to 512 KiB, from a pool of buffers); the guard's script was escaped anew for
+wake-ups of each were half of its processor time (now up to 256 KiB, from a pool of buffers); the guard's script was escaped anew for
 every exec's address (6 %%). What is left at the top is the fresh connection that every exec needs (a kept one could repeat a
 handshake unseen, and run a command twice), the broker's own work, and system calls.
 `, f0(b.Memory.Bytes/1024), f0(b.Memory.Objects))
@@ -186,7 +186,7 @@ For short commands, with what this run measured:
 
 - jobs a second and core of a worker = 1000 / processor ms per job = 1000 / %.2f = **%.0f** (worker alone, from two processes at %.0f jobs/s together);
 - jobs at once = workers x WAKEBUS_SLOTS; a worker needs slots = jobs a second x seconds that a job lasts;
-- NATS = **%.1f** messages a job in and out, plus three for each chunk of output (up to 512 KiB, what was printed while the one before was stored); %.1f are stored, **%.0f bytes** kept without output;
+- NATS = **%.1f** messages a job in and out, plus three for each chunk of output (up to 256 KiB, what was printed while the one before was stored); %.1f are stored, **%.0f bytes** kept without output;
 - Redis = **%.1f** script calls a job, %.2f ms of its one core, so about %.0f jobs a second for one Redis, plus a renewal for each running job every 7.5 s;
 - Sprites = **%.1f** calls a job whose sandbox is known; a new one takes a create, a policy and a warm-up more;
 - terminals are not measured here: one costs a worker nothing once it is open, and the gateway holds one WebSocket on each side of it.

@@ -333,14 +333,14 @@ func TestOutputIsWholeWhateverItsSizesAndNeverLargerThanAChunk(t *testing.T) {
 	}
 	largest := 0
 	for i, e := range events {
-		if e.Seq != uint64(i+1) || len(e.Data) > 512<<10 && e.Kind.IsOutput() {
+		if e.Seq != uint64(i+1) || len(e.Data) > 256<<10 && e.Kind.IsOutput() {
 			t.Fatalf("event %d: number %d, %d bytes", i, e.Seq, len(e.Data))
 		}
 		if e.Kind.IsOutput() {
 			largest = max(largest, len(e.Data))
 		}
 	}
-	if largest < 256<<10 {
+	if largest < 128<<10 {
 		t.Errorf("what waited together went out in pieces of %d bytes at most", largest)
 	}
 	if out, errOut := c.Offsets(); out != int64(len(want[0])) || errOut != int64(len(want[1])) {
@@ -525,7 +525,7 @@ func TestWriteBlocksWhenTheBrokerIsAwayAndEverythingArrivesOnce(t *testing.T) {
 			wrote += len(piece)
 		}
 	}
-	if !errors.Is(err, context.DeadlineExceeded) || wrote > 2<<20 {
+	if !errors.Is(err, context.DeadlineExceeded) || wrote > 1<<20 {
 		t.Fatalf("wrote %d bytes into the outage, then %v; want a bounded buffer and then blocking", wrote, err)
 	}
 	back := startServer(t, bus.ServerConfig{Dir: dir, User: "u", Password: "p", Port: port})

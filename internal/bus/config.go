@@ -92,7 +92,7 @@ const (
 	TombstoneAge = 30 * 24 * time.Hour
 	// maxOutputChunk is the largest output event: what a fast command prints while one event is under way is the next
 	// one. It stays below the broker's default payload limit of 1 MiB, and a smaller limit makes it smaller.
-	maxOutputChunk = 512 << 10
+	maxOutputChunk = 256 << 10
 	// maxStateBytes bounds one state event; a result holds four previews of 32 KiB in base64.
 	maxStateBytes = 512 << 10
 	// JournalHighWater is the share of the journal's byte limit at which workers stop pulling, so that results fit.

@@ -18,7 +18,7 @@ const maxOutputBuffer = 2 * maxOutputChunk
 const headroom = 4 << 10
 
 // Write hands output over; kind is EventStdout or EventStderr. The data is copied. While one event is in flight the
-// next one collects, up to 512 KiB each; when 1 MiB waits, Write blocks, which is the back-pressure on the sandbox.
+// next one collects, up to 256 KiB each; when 512 KiB wait, Write blocks, which is the back-pressure on the sandbox.
 // A nil error means that the data waits its turn; Flush says that it is stored. Errors: ErrPhase before dialing,
 // ErrFenced, ErrEnded, ErrClosed, or ctx's.
 func (c *Chain) Write(ctx context.Context, kind EventKind, data []byte) error {
