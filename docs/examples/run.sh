@@ -49,7 +49,8 @@ start dev 'wakebus dev: ready' "$worker" dev --dir "$work/dev" --no-terminal
 # Every grant below is signed by Node and checked by the worker's own verifier.
 "$worker" grant key --kid web-1 --key "$work/signing.jwk" --set "$work/keys.json" 2>"$work/key.log" || { cat "$work/key.log" >&2; exit 1; }
 start bare 'wakebus dev: ready' "$worker" dev --dir "$work/bare" --no-terminal --workers 0
-start worker 'wakebus worker: ready' env AUTHZ_MODE=grant GRANT_KEYS_FILE="$work/keys.json" "$worker" run --env-file "$work/bare/env"
+# A short lease, because a worker that finds an empty Redis admits nobody for as long as an old lease might live.
+start worker 'wakebus worker: ready' env WAKEBUS_LEASE_TTL=8s AUTHZ_MODE=grant GRANT_KEYS_FILE="$work/keys.json" "$worker" run --env-file "$work/bare/env"
 (
   NATS_URL=$(. "$work/bare/env" && echo "$NATS_URL")
   export NATS_URL GRANT_KEY="$work/signing.jwk"

@@ -2,6 +2,8 @@ package bus
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -18,6 +20,9 @@ type FileCall struct {
 	Header Header
 	// Received is when the request arrived; a grant's exp is compared with it.
 	Received time.Time
+	// Request is the hex SHA-256 of the request's body, which a grant may be bound to: the parameters of a read, the data of
+	// a write.
+	Request string
 }
 
 // FileContent is a file, or the part of it that was asked for.
@@ -94,7 +99,8 @@ func checkMode(mode string, present bool) *InvalidRequest {
 func (b *Bus) MaxFileBytes() int64 { return int64(max(0, b.MaxPayload()-headroom)) }
 
 func (a *ask) fileCall() FileCall {
-	return FileCall{Tenant: a.tenant, Header: a.header, Received: a.received}
+	sum := sha256.Sum256(a.data)
+	return FileCall{Tenant: a.tenant, Header: a.header, Received: a.received, Request: hex.EncodeToString(sum[:])}
 }
 
 func (e *endpoints) fileRead(ctx context.Context, a *ask) error {

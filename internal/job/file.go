@@ -83,7 +83,7 @@ type fileAsk struct {
 func (f files) serve(ctx context.Context, c bus.FileCall, q fileAsk, call func(ctx context.Context, sandbox, name string) error) (err error) {
 	w := f.w
 	start := w.now()
-	ask := authz.Ask{Action: q.action, Tenant: c.Tenant, Grant: c.Header.Get(bus.HeaderGrant), Conversation: q.conversation, Drive: q.drive, At: c.Received}
+	ask := authz.Ask{Action: q.action, Tenant: c.Tenant, Grant: c.Header.Get(bus.HeaderGrant), BodySHA: c.Request, Conversation: q.conversation, Drive: q.drive, At: c.Received}
 	actor, err := w.authz.Authorize(ctx, ask)
 	rec := audit.Record{Kind: audit.KindFile, Tenant: c.Tenant, ID: "f" + randomWord(), Action: string(q.action), Conversation: q.conversation, Path: q.path, Worker: w.cfg.WorkerID}
 	defer func() {

@@ -2,6 +2,9 @@ package job_test
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"testing"
 
 	"github.com/wakebus/wakebus/internal/bus"
@@ -117,5 +120,36 @@ func TestCase30ADeniedFileCallReachesNothing(t *testing.T) {
 	}
 	if r.Run.Lease != "" || len(h.held(t, m)) != 0 {
 		t.Error("a lease was taken")
+	}
+}
+
+func TestAFileCallsGrantMayBeBoundToItsBody(t *testing.T) {
+	t.Parallel()
+	h := build(t)
+	exited(t, h.sh(t, "c", "echo hi >f"), 0)
+	bound := func(body []byte) bus.Header {
+		sum := sha256.Sum256(body)
+		return grant{"sub": "dev", "conversation": "c", "req": hex.EncodeToString(sum[:])}.header(t)
+	}
+	read := bus.FileReadParams{V: 1, ConversationID: "c", Path: "f"}
+	asked, err := json.Marshal(read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := h.bus.FileRead(t.Context(), tenant, bound(asked), read); err != nil || string(got.Data) != "hi\n" {
+		t.Errorf("read: %+v, %v", got, err)
+	}
+	write := bus.FileWriteParams{ConversationID: "c", Path: "f"}
+	if _, err := h.bus.FileWrite(t.Context(), tenant, bound([]byte("new")), write, []byte("new")); err != nil {
+		t.Errorf("write: %v", err)
+	}
+	_, err = h.bus.FileWrite(t.Context(), tenant, bound([]byte("new")), write, []byte("other"))
+	if got := endpointSaid(t, err); got.reason != plan.ReasonInvalidRequest {
+		t.Errorf("another body: %+v", got)
+	}
+	read.Path = "g"
+	_, err = h.bus.FileRead(t.Context(), tenant, bound(asked), read)
+	if got := endpointSaid(t, err); got.reason != plan.ReasonInvalidRequest {
+		t.Errorf("another path: %+v", got)
 	}
 }
