@@ -39,7 +39,8 @@ func newAttachCmd(c *cli) *cobra.Command {
 When the connection breaks it comes back by itself, with nothing lost or repeated. Exit codes: the shell's own, 0
 detached, 125 refused, 255 lost or not reachable.
 
-A ticket is good for one connection. --ticket-command names a command that prints a fresh one for each.`,
+A ticket is good for one connection, and for a minute of it where the gateway asks nobody else. --ticket-command names a
+command that prints a fresh one, for each connection and every 40 s of it.`,
 		Example: "  terminal-gw attach\n  terminal-gw attach --page home --viewer\n" +
 			"  terminal-gw attach --url https://term.example --ticket-command 'worker grant --tenant t --user ann --page home --ticket'",
 		Args: cobra.NoArgs,
@@ -92,11 +93,15 @@ func (c *cli) attach(ctx context.Context, f attachFlags) error {
 }
 
 func (c *cli) attachConfig(f attachFlags, keys io.Reader, raw *rawTerminal) attach.Config {
-	return attach.Config{
+	cfg := attach.Config{
 		URL: f.url, Page: f.page, Client: clientID(), Input: keys, Output: c.out, Size: raw.size, Resized: raw.resized,
 		Ticket: func(ctx context.Context) (string, error) { return f.ticketFor(ctx) },
 		Notice: func(line string) { fmt.Fprintf(c.err, "\r[terminal-gw: %s]\r\n", line) },
 	}
+	if f.ticketCommand != "" {
+		cfg.Grant = func(ctx context.Context) (string, error) { return f.ticketFor(ctx) }
+	}
+	return cfg
 }
 
 // ended says how it ended, where the shell itself did not.

@@ -41,13 +41,7 @@ func (c *cli) serve(ctx context.Context, f serveFlags) error {
 		if err != nil {
 			return &exitError{code: codeUsage, err: fmt.Errorf("--env-file: %w", err)}
 		}
-		lookup = func(name string) (string, bool) {
-			if v, ok := c.lookup(name); ok {
-				return v, true
-			}
-			v, ok := values[name]
-			return v, ok
-		}
+		lookup = config.First(c.lookup, config.In(values))
 	}
 	cfg, warnings, err := config.Load(config.RoleGateway, lookup, c.environ)
 	for _, w := range warnings {

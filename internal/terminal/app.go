@@ -149,10 +149,6 @@ func (a *App) build() error {
 	if err != nil {
 		return err
 	}
-	keep, err := a.keeper()
-	if err != nil {
-		return err
-	}
 	recorder, err := audit.New(a.bus.AuditSink(), audit.Config{Log: a.log.Logger, Registerer: a.opt.Registry})
 	if err != nil {
 		return err
@@ -160,6 +156,10 @@ func (a *App) build() error {
 	gc := a.gatewayConfig()
 	a.opt.Gateway(&gc)
 	gc.setDefaults()
+	keep, err := a.keeper(gc.Now)
+	if err != nil {
+		return err
+	}
 	a.gateway, err = New(Deps{
 		Gatekeeper: keep, Opener: &busOpener{bus: a.bus, patience: gc.OpenPatience, now: gc.Now}, Shells: spriteShells{client},
 		Records: linkRecords{store}, Leases: slots{leases: a.leases, limits: limitsOf(c)}, Journal: trail{recorder},
@@ -175,7 +175,7 @@ func (a *App) build() error {
 	return err
 }
 
-func (a *App) keeper() (*keeper, error) {
+func (a *App) keeper(now func() time.Time) (*keeper, error) {
 	c := a.cfg
 	ac := authz.Config{Mode: authz.Mode(c.AuthzMode), Caller: a.bus,
 		Switch:    authz.Switch{Enabled: c.ExecutionEnabled, FleetOff: a.fleetOff.Load},
@@ -197,7 +197,7 @@ func (a *App) keeper() (*keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &keeper{authz: az, verifier: ac.Verifier, tickets: tickets, now: time.Now}, nil
+	return &keeper{authz: az, verifier: ac.Verifier, tickets: tickets, now: now}, nil
 }
 
 func (a *App) gatewayConfig() Config {

@@ -3,12 +3,12 @@ package terminal_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"strings"
 	"sync"
 	"testing"
-
-	"fmt"
+	"time"
 
 	"github.com/wakebus/wakebus/internal/terminal/attach"
 	"github.com/wakebus/wakebus/internal/terminal/frame"
@@ -45,13 +45,16 @@ type personAt struct {
 	end             chan attach.End
 }
 
-func (b *bench) attach(url string) *personAt {
+func (b *bench) attach(url string, change ...func(*attach.Config)) *personAt {
 	in, keys := io.Pipe()
 	p := &personAt{screen: newScreen(), notices: newScreen(), keys: keys, end: make(chan attach.End, 1)}
 	cfg := attach.Config{URL: url, Page: "home", Client: "cli", Input: in, Output: p.screen,
 		Notice: func(l string) { fmt.Fprintln(p.notices, l) },
 		Size:   func() frame.Size { return frame.Size{Cols: 77, Rows: 33} },
 		Ticket: func(context.Context) (string, error) { return fmt.Sprintf("ann.owner.home.%d", serial.Add(1)), nil }}
+	for _, f := range change {
+		f(&cfg)
+	}
 	go func() {
 		end, err := attach.Run(context.Background(), cfg)
 		if err != nil {
@@ -140,6 +143,41 @@ func TestAttachRefusedSaysWhy(t *testing.T) {
 	b.set(func(w *world) { w.fail["admit"] = refusedEdit })
 	p := b.attach(b.srv.URL)
 	if end := <-p.end; end.Code() != attach.CodeRefused || end.Message == "" {
+		t.Errorf("ended with %+v", end)
+	}
+}
+
+// Who attaches where the gateway asks nobody but the client's own grants stays as long as fresh ones come.
+func TestAttachSendsFreshGrantsAndOutlivesItsTicket(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.set(func(w *world) { w.revoked["ann"] = refusedEdit }) // whoever is asked about her says no
+	grants := make(chan string)
+	p := b.attach(b.srv.URL, func(c *attach.Config) {
+		c.GrantEvery = time.Millisecond
+		c.Grant = func(ctx context.Context) (string, error) {
+			select {
+			case g := <-grants:
+				return g, nil
+			case <-ctx.Done():
+				return "", ctx.Err()
+			}
+		}
+	})
+	b.shell(0).print("$ ")
+	p.screen.sees("$ ")
+	for i := range 9 {
+		grants <- fmt.Sprintf("ann.fresh.%d", i)
+		b.until(func(w *world) bool { return w.calls["renew"] == i+1 })
+		b.pass(20 * time.Second)
+	}
+	io.WriteString(p.keys, "x")
+	b.shell(0).until(func(s *shell) bool { return string(s.typed) == "x" })
+	if n := b.count("recheck"); n != 0 {
+		t.Errorf("asked %d times about a person whose grants were fresh", n)
+	}
+	b.pass(time.Minute) // none came
+	if end := <-p.end; end.Reason != frame.ReasonRevoked {
 		t.Errorf("ended with %+v", end)
 	}
 }

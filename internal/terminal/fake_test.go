@@ -279,6 +279,9 @@ func (w side) Recheck(_ context.Context, v terminal.Visitor) error {
 }
 
 func (w side) Renew(_ context.Context, v terminal.Visitor, grant string) (terminal.Visitor, error) {
+	if err := w.enter("renew"); err != nil {
+		return terminal.Visitor{}, err
+	}
 	if !strings.HasPrefix(grant, v.User+".") {
 		return terminal.Visitor{}, &terminal.Refused{Reason: plan.ReasonInvalidRequest}
 	}

@@ -165,6 +165,23 @@ func TestAFreshGrantOfTheSamePersonIsTaken(t *testing.T) {
 	b.shell(0).until(func(s *shell) bool { return string(s.typed) == "x" })
 }
 
+// A client that sends grants without end costs the web app a bounded number of questions, and keys do not wait for them.
+func TestGrantsAreBoundedAndHoldUpNoKey(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.open("ann.owner.home")
+	for range 20 {
+		p.says(frame.Client{Type: frame.TypeGrant, Grant: "ann.fresh"})
+	}
+	p.errored(frame.CodeGrantRefused)
+	p.types("x")
+	b.shell(0).until(func(s *shell) bool { return string(s.typed) == "x" })
+	b.until(func(w *world) bool { return w.calls["renew"] > 0 })
+	if n := b.count("renew"); n > 4 {
+		t.Errorf("%d grants were checked", n)
+	}
+}
+
 func TestThePageCarriesItsHeadersAndSaysHowToBuildIt(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

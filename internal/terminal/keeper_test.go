@@ -5,11 +5,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/coder/websocket"
 	"github.com/golang-jwt/jwt/v5"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/wakebus/wakebus/internal/authz"
 	"github.com/wakebus/wakebus/internal/terminal"
@@ -109,4 +111,56 @@ func TestARealTicketOpensItsPageOnceAndNothingElse(t *testing.T) {
 func back(c *authz.Claims, d time.Duration) {
 	c.IssuedAt = jwt.NewNumericDate(time.Now().Add(-d))
 	c.Expires = jwt.NewNumericDate(time.Now().Add(30*time.Second - d))
+}
+
+// In grant mode a fresh ticket of the same person keeps a live terminal, and only that.
+func TestAFreshTicketKeepsATerminalAndItsEndCutsIt(t *testing.T) {
+	t.Parallel()
+	web, keys := newSigner(t)
+	s := newStackWith(t, map[string]string{"AUTHZ_MODE": "grant", "GRANT_KEYS_FILE": keys})
+	var ahead atomic.Int64 // how far the gateway's clock is ahead of ours
+	registry := prometheus.NewRegistry()
+	app, _ := s.gateway(func(c *terminal.Config) {
+		c.Origins, c.TickEvery, c.Registerer = []string{origin}, 10*time.Millisecond, registry
+		c.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	})
+	at := func(d time.Duration, user string) string {
+		return web.ticket(func(c *authz.Claims) { back(c, -d); c.Subject = user })
+	}
+	p := s.dial(app, "home", withTicket(at(0, "ann"), origin))
+	p.until("live", func(p *peer) bool { return p.answered })
+	p.says(frame.Client{Type: frame.TypeGrant, Grant: at(0, "mallory")})
+	p.errored(frame.CodeGrantRefused)
+	ahead.Store(int64(40 * time.Second))
+	p.says(frame.Client{Type: frame.TypeGrant, Grant: at(40*time.Second, "ann")})
+	for renewed(t, registry) != 1 {
+		time.Sleep(time.Millisecond)
+	}
+	ahead.Store(int64(65 * time.Second)) // the first ticket ended long ago
+	p.types("echo he\"\"re\r")
+	p.sees("here")
+	ahead.Store(int64(2 * time.Minute))
+	if e := p.errored("authorization_expired"); !*e.Fatal {
+		t.Error("an end that is not fatal")
+	}
+	p.closes(frame.StatusRevoked)
+}
+
+// renewed counts the grants that were taken.
+func renewed(t *testing.T, registry *prometheus.Registry) int {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if l.GetValue() == "renewed" {
+					return int(m.GetCounter().GetValue())
+				}
+			}
+		}
+	}
+	return 0
 }

@@ -126,20 +126,41 @@ func (s *session) cutLocked(k personKey, reason plan.Reason) {
 	s.gw.log.Info().Str("user", k.user).Str("reason", string(reason)).Msg("terminal revoked")
 }
 
-// granted takes a fresh grant that a client sent before its old one ends.
+// maxGrants bounds the grants of one viewer within RecheckEvery: each may cost a question to the web app.
+const maxGrants = 4
+
+// granted takes a fresh grant that a client sent before its old one ends. The check goes on beside the viewer's reader:
+// keys do not wait for it. One at a time is checked.
 func (s *session) granted(ctx context.Context, v *viewer, grant string) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.gw.cfg.Now()
+	if now.Sub(v.grantsSince) >= s.gw.cfg.RecheckEvery {
+		v.grantsSince, v.grants = now, 0
+	}
+	if v.renewing || v.grants >= maxGrants || v.left {
+		v.sendLocked(frame.NewError(frame.CodeGrantRefused, "Too many grants came at once; the old one still counts until it ends.", s.page.ID, false))
+		return
+	}
+	v.grants++
+	v.renewing = true
 	visitor := v.visitor
-	s.mu.Unlock()
+	s.gw.work.Go(func() { s.renew(ctx, v, visitor, grant) })
+}
+
+// renew lets a grant that holds take the place of the visitor's own.
+func (s *session) renew(ctx context.Context, v *viewer, visitor Visitor, grant string) {
 	call, cancel := context.WithTimeout(ctx, s.gw.cfg.CallTimeout)
+	defer cancel()
 	next, err := s.gw.keeper.Renew(call, visitor, grant)
-	cancel()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	v.renewing = false
 	if err != nil || keyOf(next) != keyOf(visitor) || next.Page != visitor.Page {
 		v.sendLocked(frame.NewError(frame.CodeGrantRefused, "The new grant was refused; the old one still counts until it ends.", s.page.ID, false))
 		return
 	}
+	s.gw.met.rechecks.WithLabelValues("renewed").Inc()
 	v.visitor = next
 	if p := s.people[keyOf(next)]; p != nil {
 		p.visitor, p.sure, p.asked = next, s.gw.cfg.Now(), s.gw.cfg.Now()

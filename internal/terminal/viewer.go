@@ -43,6 +43,10 @@ type viewer struct {
 	urgent  bool  // a key was written since its last output: the echo does not wait
 	stalled bool  // it held the shell up once and has not caught up since
 
+	renewing    bool // a fresh grant is being checked
+	grants      int  // taken since grantsSince
+	grantsSince time.Time
+
 	pending []frame.Server
 	said    frame.Phase // the last phase of an opening that was sent
 	ack     int64

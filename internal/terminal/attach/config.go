@@ -23,6 +23,11 @@ type Config struct {
 	Client string
 	// Ticket gives a ticket for each connection; an empty one means none. Defaults to none.
 	Ticket func(ctx context.Context) (string, error)
+	// Grant gives a fresh grant, or ticket, of the same person for the same page; it is asked for every GrantEvery while
+	// connected. Defaults to none: then a gateway in grant mode cuts the terminal once its ticket has ended.
+	Grant func(ctx context.Context) (string, error)
+	// GrantEvery is the pause between grants; the gateway asks every 60 s. Defaults to 40s.
+	GrantEvery time.Duration
 	// Input is what is typed. Its end is sent as Ctrl-D. It is needed; whoever passes it must make its Read return once
 	// Run has.
 	Input io.Reader
@@ -58,6 +63,9 @@ func (c *Config) setDefaults() {
 	if c.Patience == 0 {
 		c.Patience = 2 * time.Minute
 	}
+	if c.GrantEvery == 0 {
+		c.GrantEvery = 40 * time.Second
+	}
 	if c.Pause == 0 {
 		c.Pause = 250 * time.Millisecond
 	}
@@ -88,8 +96,8 @@ func (c *Config) address() (string, error) {
 			errs = append(errs, fmt.Errorf("%s is missing", name))
 		}
 	}
-	if c.Patience < 0 || c.Pause < 0 {
-		errs = append(errs, errors.New("patience and pause must not be negative"))
+	if c.Patience < 0 || c.Pause < 0 || c.GrantEvery < 0 {
+		errs = append(errs, errors.New("patience, pause and grant every must not be negative"))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return "", fmt.Errorf("attach config: %w", err)

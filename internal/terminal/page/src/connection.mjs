@@ -7,6 +7,7 @@ const WINDOW = 16384; // bytes under way without an ack
 const MAX_BACKLOG = 1 << 20; // bytes typed or pasted and not acked
 const MAX_TAIL = 1024;
 const ACK_EVERY = 32768; // bytes of output shown between acks
+const GRANT_EVERY = 40000; // ms between fresh grants; the gateway asks every 60 s
 
 /** What was typed and is not yet acked. Positions count this client's input in the present session. */
 export class Backlog {
@@ -62,9 +63,9 @@ function base64(bytes) {
  * reset {bytes}, notice {message, code}, ended {reason, exitCode, message}.
  */
 export class Connection extends EventTarget {
-  constructor({ url, page, getTicket, client, socket }) {
+  constructor({ url, page, getTicket, getGrant, grantEvery, client, socket }) {
     super();
-    Object.assign(this, { url, page });
+    Object.assign(this, { url, page, getGrant, grantEvery: grantEvery ?? GRANT_EVERY });
     this.getTicket = getTicket ?? (async () => '');
     this.client = client ?? crypto.randomUUID();
     this.makeSocket = socket ?? ((u, p) => new WebSocket(u, p));
@@ -108,6 +109,7 @@ export class Connection extends EventTarget {
       type: 'hello', page: this.page, client: this.client, ...this.size, flow: true,
       ...(this.session ? { session: this.session, offset: this.offset, tail: base64(this.tail) } : {}),
     }));
+    if (this.getGrant) this.renewals = setInterval(() => this.renew(ws), this.grantEvery);
     ws.onmessage = (e) => { if (this.ws === ws) this.take(e.data); };
     ws.onclose = (e) => { if (this.ws === ws) this.closed(e); };
   }
@@ -192,6 +194,13 @@ export class Connection extends EventTarget {
     if (this.known && this.ws?.readyState === 1) this.ws.send(JSON.stringify({ type: 'resize', cols, rows }));
   }
 
+  /** Sends a fresh grant. Without one the old holds until it ends, and the next may come in time. */
+  async renew(ws) {
+    let grant;
+    try { grant = await this.getGrant(); } catch { return; }
+    if (this.ws === ws) this.grant(grant);
+  }
+
   grant(grant) { if (this.ws?.readyState === 1) this.ws.send(JSON.stringify({ type: 'grant', grant })); }
 
   detach() { if (this.ws?.readyState === 1) this.ws.send(JSON.stringify({ type: 'detach' })); }
@@ -199,12 +208,13 @@ export class Connection extends EventTarget {
   /** Looks at once whether the socket is alive: a tab that slept may hold a dead one. */
   wake() {
     if (this.finished) return;
-    if (this.ws && this.ws.readyState > 1) this.ws = null;
+    if (this.ws && this.ws.readyState > 1) { clearInterval(this.renewals); this.ws = null; }
     if (!this.ws) { this.pause = 250; this.connect(); }
   }
 
   closed(event) {
     this.ws = null;
+    clearInterval(this.renewals);
     const last = this.last;
     this.last = null;
     const reason = last?.reason ?? { 1000: 'exited', 4401: 'revoked', 4403: 'denied', 4409: 'replaced', 4429: 'too_many' }[event.code];

@@ -12,9 +12,9 @@ class Fake {
   typed() { return this.sent.filter((x) => typeof x !== 'string').map((x) => new TextDecoder().decode(x)).join(''); }
 }
 
-async function connected() {
+async function connected(options = {}) {
   const sockets = [];
-  const c = new Connection({ url: 'ws://x/', page: 'p', client: 'c', socket: () => { const s = new Fake(); sockets.push(s); return s; } });
+  const c = new Connection({ ...options, url: 'ws://x/', page: 'p', client: 'c', socket: () => { const s = new Fake(); sockets.push(s); return s; } });
   await c.connect();
   sockets[0].onopen();
   sockets[0].say({ type: 'ack', input: 0 });
@@ -96,4 +96,27 @@ test('a denial ends it, a restart comes back', async () => {
   sockets[1].onclose({ code: 4403 });
   assert.equal(ended.reason, 'denied');
   assert.equal(ended.message, 'No.');
+});
+
+test('a gap takes no room: the window opens by what was shown, before and after it', async () => {
+  const { c, sockets } = await connected();
+  const shown = [];
+  c.addEventListener('output', (e) => shown.push(e.detail.shown));
+  const acks = () => sockets[0].sent.filter((x) => typeof x === 'string').map((x) => JSON.parse(x)).filter((f) => f.type === 'ack').map((f) => f.output);
+  sockets[0].say(new Uint8Array(40000));
+  sockets[0].say({ type: 'gap', bytes: 1e6 });
+  sockets[0].say(new Uint8Array(10));
+  shown.forEach((f) => f());
+  assert.deepEqual(acks(), [40000, 1040010]);
+});
+
+test('fresh grants are sent while connected, and a failing source ends nothing', async () => {
+  let n = 0;
+  let told;
+  const { c, sockets } = await connected({ grantEvery: 1, getGrant: async () => { if (++n === 1) throw new Error('no'); told?.(); return `g${n}`; } });
+  const grants = () => sockets[0].sent.filter((x) => typeof x === 'string').map((x) => JSON.parse(x)).filter((f) => f.type === 'grant').map((f) => f.grant);
+  while (grants().length < 2) await new Promise((ok) => { told = () => setImmediate(ok); });
+  assert.deepEqual(grants().slice(0, 2), ['g2', 'g3']);
+  sockets[0].onclose({ code: 1006 });
+  clearTimeout(c.timer);
 });
