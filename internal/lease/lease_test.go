@@ -207,6 +207,31 @@ func TestListShowsWhoHoldsWhat(t *testing.T) {
 	})
 }
 
+// Who asks for one lease learns how long it holds without another renewal, and nothing of the others.
+func TestALeaseIsAliveForAsLongAsItHolds(t *testing.T) {
+	eachServer(t, func(t *testing.T, s *server) {
+		m := open(t, s.config())
+		ctx := context.Background()
+		l := must(t, m, ask("acme.a.0.1", 1))
+		left, err := m.Alive(ctx, "acme.a.0.1")
+		if err != nil || left <= 11*time.Second || left > 12*time.Second {
+			t.Errorf("fresh: %s %v", left, err)
+		}
+		if left, err := m.Alive(ctx, "acme.b.0.1"); err != nil || left != 0 {
+			t.Errorf("another: %s %v", left, err)
+		}
+		if _, err := m.Alive(ctx, "a*b\n"); err == nil {
+			t.Error("an id that is none was asked for")
+		}
+		if _, err := l.Release(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if left, err := m.Alive(ctx, "acme.a.0.1"); err != nil || left != 0 {
+			t.Errorf("released: %s %v", left, err)
+		}
+	})
+}
+
 // case 42: what needs no slot changes no count.
 func TestCase42LookingAndRenewingTakesNoSlot(t *testing.T) {
 	eachServer(t, func(t *testing.T, s *server) {

@@ -77,7 +77,7 @@ func (m *Manager) List(ctx context.Context, f Filter) ([]Record, error) {
 			return err
 		})
 		if err == nil {
-			err = m.readRecords(ctx, ids, head, f, found)
+			_, err = m.readRecords(ctx, ids, head, f, found)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("list leases: %w", err)
@@ -104,10 +104,10 @@ func (m *Manager) List(ctx context.Context, f Filter) ([]Record, error) {
 	return records, nil
 }
 
-// readRecords adds the live ones among ids. What is live is what the sets say.
-func (m *Manager) readRecords(ctx context.Context, names []string, head string, f Filter, found map[string]Record) error {
+// readRecords adds the live ones among ids, and returns the server's time. What is live is what the sets say.
+func (m *Manager) readRecords(ctx context.Context, names []string, head string, f Filter, found map[string]Record) (time.Time, error) {
 	if len(names) == 0 {
-		return nil
+		return time.Time{}, nil
 	}
 	var values *redis.SliceCmd
 	var clock *redis.TimeCmd
@@ -118,7 +118,7 @@ func (m *Manager) readRecords(ctx context.Context, names []string, head string, 
 		return err
 	})
 	if err != nil {
-		return err
+		return time.Time{}, err
 	}
 	var records []Record
 	for i, v := range values.Val() {
@@ -127,7 +127,7 @@ func (m *Manager) readRecords(ctx context.Context, names []string, head string, 
 			records = append(records, r)
 		}
 	}
-	return m.readExpiries(ctx, records, clock.Val(), found)
+	return clock.Val(), m.readExpiries(ctx, records, clock.Val(), found)
 }
 
 // about is what only the request knows: one opaque field to the scripts.
@@ -186,6 +186,24 @@ func (m *Manager) readExpiries(ctx context.Context, records []Record, now time.T
 		}
 	}
 	return nil
+}
+
+// Alive is how long the lease of that id still holds without another renewal, by the server's clock; zero when there is
+// none. A holder renews every third of Config.TTL, so one that has half of it left has missed a renewal. Blocks for two
+// bounded calls. Errors: an ErrUnavailable.
+func (m *Manager) Alive(ctx context.Context, id string) (time.Duration, error) {
+	if !tokenSafe(id, 300) {
+		return 0, fmt.Errorf("ask for lease: id %q is not valid", id)
+	}
+	found := map[string]Record{}
+	now, err := m.readRecords(ctx, []string{m.keys.record(id)}, m.keys.record(""), Filter{ID: id}, found)
+	if err != nil {
+		return 0, fmt.Errorf("ask for lease %s: %w", id, err)
+	}
+	if r, ok := found[id]; ok {
+		return r.Expires.Sub(now), nil
+	}
+	return 0, nil
 }
 
 // InUse counts the live leases of a scope, by the server's clock.

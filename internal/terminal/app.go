@@ -162,7 +162,7 @@ func (a *App) build() error {
 	}
 	a.gateway, err = New(Deps{
 		Gatekeeper: keep, Opener: &busOpener{bus: a.bus, patience: gc.OpenPatience, now: gc.Now}, Shells: spriteShells{client},
-		Records: linkRecords{store}, Leases: slots{leases: a.leases, limits: limitsOf(c)}, Journal: trail{recorder},
+		Records: linkRecords{store}, Leases: slots{leases: a.leases, limits: limitsOf(c), ttl: c.LeaseTTL}, Journal: trail{recorder},
 	}, gc)
 	if err != nil || a.opt.NoAdmin {
 		return err

@@ -460,7 +460,14 @@ func (w leases) Live(_ context.Context, id string) (bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	l := w.leases[id]
-	return l != nil && l.held && !l.dead, nil
+	return l != nil && l.held, nil
+}
+
+func (w leases) Renewed(ctx context.Context, id string) (bool, error) {
+	live, err := w.Live(ctx, id)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return live && !w.leases[id].dead, err
 }
 
 // taken is a holder's handle.

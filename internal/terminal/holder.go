@@ -60,7 +60,7 @@ func (s *session) tryAdopt(ctx context.Context) string {
 		return "" // another shell stands there now; ours ends by itself
 	}
 	if rec.Gateway != "" && rec.Gateway != s.gw.cfg.Name {
-		if live, err := s.gw.leases.Live(ctx, rec.Lease); err != nil || live {
+		if live, err := s.gw.leases.Renewed(ctx, rec.Lease); err != nil || live {
 			return ""
 		}
 	}

@@ -131,8 +131,10 @@ type Leases interface {
 	Take(ctx context.Context, id string, v Visitor, sandbox string, force bool) (Lease, error)
 	// Drop gives a slot back that this gateway never took.
 	Drop(ctx context.Context, id string, fence int64) error
-	// Live reports whether somebody has renewed the lease as due.
+	// Live reports whether the lease has not expired.
 	Live(ctx context.Context, id string) (bool, error)
+	// Renewed reports whether its holder also renews it as due; one who does not is dead or cut off.
+	Renewed(ctx context.Context, id string) (bool, error)
 }
 
 // Journal is told of what the audit must know. It never fails and does not block for long.

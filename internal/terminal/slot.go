@@ -17,6 +17,7 @@ const maxHold = 30 * 24 * time.Hour
 type slots struct {
 	leases *lease.Manager
 	limits lease.Limits
+	ttl    time.Duration // of every lease
 }
 
 var _ Leases = slots{}
@@ -39,16 +40,23 @@ func (s slots) Drop(ctx context.Context, id string, fence int64) error {
 	return err
 }
 
-// Live is true as long as the lease has not expired: a dead gateway's is adopted after one TTL at most.
+// Live is true as long as the lease has not expired.
 func (s slots) Live(ctx context.Context, id string) (bool, error) {
+	left, err := s.left(ctx, id)
+	return left > 0, err
+}
+
+// Renewed is true while the holder renews the lease as due: a dead gateway's shell is adopted before its slot is free.
+func (s slots) Renewed(ctx context.Context, id string) (bool, error) {
+	left, err := s.left(ctx, id)
+	return left > s.ttl/2, err
+}
+
+func (s slots) left(ctx context.Context, id string) (time.Duration, error) {
 	if id == "" {
-		return false, nil
+		return 0, nil
 	}
-	found, err := s.leases.List(ctx, lease.Filter{ID: id, Max: 1})
-	if err != nil && !errors.Is(err, lease.ErrPartial) {
-		return false, err
-	}
-	return len(found) > 0, nil
+	return s.leases.Alive(ctx, id)
 }
 
 // slot is a lease whose end tells why in the gateway's words.
