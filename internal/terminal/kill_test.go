@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,6 +27,9 @@ import (
 // gatewayVariable holds the settings, as JSON, of this binary when it is to be a gateway that a test can kill.
 const gatewayVariable = "WAKEBUS_TEST_GATEWAY"
 
+// pageVariable names the built page's folder for such a process.
+const pageVariable = "WAKEBUS_TEST_PAGE"
+
 // gatewayProcess is the whole life of such a process.
 func gatewayProcess(settings string) int {
 	var values map[string]string
@@ -36,7 +41,8 @@ func gatewayProcess(settings string) int {
 	cfg, _, err := config.Load(config.RoleGateway, func(k string) (string, bool) { v, ok := values[k]; return v, ok }, nil)
 	if err == nil {
 		var app *terminal.App
-		app, err = terminal.NewApp(ctx, cfg, terminal.AppConfig{Log: telemetry.NewLog(telemetry.LogConfig{Output: io.Discard}), Quarantine: time.Millisecond})
+		app, err = terminal.NewApp(ctx, cfg, terminal.AppConfig{Log: telemetry.NewLog(telemetry.LogConfig{Output: io.Discard}), Quarantine: time.Millisecond,
+			PageDir: os.Getenv(pageVariable)})
 		if err == nil {
 			fmt.Println(app.URL())
 			err = app.Run(ctx)
@@ -74,30 +80,103 @@ func (s *stack) process() (*exec.Cmd, string) {
 	return cmd, strings.TrimPrefix(strings.TrimSpace(line), "http://")
 }
 
-// While a shell prints numbered lines the gateway is killed with -9 and the socket is reset, again and again: what the
-// client was shown, the recording and the shell's own log are equal, or differ by exactly the gaps that were said.
-func TestKillingTheGatewayLosesAndRepeatsNothing(t *testing.T) {
+// breaker breaks what lies between a client and its shell at random moments: the gateway is killed with -9, or the
+// socket reset.
+type breaker struct {
+	s       *stack
+	net     *proxy
+	gateway *exec.Cmd
+	moments []int // numbers of lines, in order
+	kills   int
+}
+
+// numbered starts a gateway that can be killed behind a network that can be cut, and draws the moments. The short form
+// runs in CI from a fixed seed; WAKEBUS_SOAK=1 runs the long one, from WAKEBUS_SOAK_SEED or a new seed.
+func numbered(t *testing.T) (b *breaker, lines int, recordings string) {
+	t.Helper()
 	if _, err := exec.LookPath("script"); err != nil {
 		t.Skip("script is not installed")
 	}
-	moments, lines := 4, 600
+	moments, lines, seed := 4, 600, uint64(1)
 	if os.Getenv("WAKEBUS_SOAK") != "" {
-		moments, lines = 20, 6000
+		moments, lines, seed = 20, 6000, uint64(time.Now().UnixNano())
 	}
-	s := newStack(t)
-	dir := t.TempDir()
-	s.settings["WAKEBUS_TERMINAL_RECORDINGS"] = dir
-	seed := uint64(time.Now().UnixNano())
+	if given := os.Getenv("WAKEBUS_SOAK_SEED"); given != "" {
+		var err error
+		if seed, err = strconv.ParseUint(given, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 1))
-	p := newProxy(t)
-	cmd, addr := s.process()
-	p.set(addr, false)
+	recordings = t.TempDir()
+	s := newStackWith(t, map[string]string{"WAKEBUS_TERMINAL_RECORDINGS": recordings})
+	b = &breaker{s: s, net: newProxy(t)}
+	for i := range moments {
+		b.moments = append(b.moments, (i*lines+random.IntN(lines))/(moments+1))
+	}
+	s.settings["WAKEBUS_TERMINAL_ORIGINS"] = b.net.url()
+	b.start()
+	return b, lines, recordings
+}
 
+func (b *breaker) start() {
+	cmd, addr := b.s.process()
+	b.gateway = cmd
+	b.net.set(addr, false)
+}
+
+// strike breaks it for the n-th time: every second time the gateway dies.
+func (b *breaker) strike(n int) {
+	if n%2 == 1 {
+		b.net.set("", true)
+		b.net.set("", false)
+		return
+	}
+	b.kills++
+	b.gateway.Process.Kill()
+	b.gateway.Wait()
+	b.net.set("", true)
+	b.start()
+}
+
+// end lets the last gateway finish its recording.
+func (b *breaker) end() {
+	b.gateway.Process.Signal(syscall.SIGTERM)
+	b.gateway.Wait()
+}
+
+// check holds what was shown and what was recorded to the shell's own log.
+func (b *breaker) check(t *testing.T, shown []stretch, recordings string, lines int) {
+	t.Helper()
+	want := shellLog(t, b.s, lines)
+	if err := agrees(shown, want); err != nil {
+		t.Errorf("shown: %v", err)
+	}
+	_, text, markers := readCast(t, recordings)
+	recorded := transcriptOf(text)
+	if err := agrees(recorded, want); err != nil {
+		t.Errorf("recorded: %v", err)
+	}
+	if gaps(recorded) != len(markers) {
+		t.Errorf("%d gaps and %d markers were recorded", gaps(recorded), len(markers))
+	}
+	// A reset socket alone never costs a byte, and a gateway's death at most one gap.
+	if n := gaps(shown); n > b.kills {
+		t.Errorf("%d gaps were shown for %d deaths", n, b.kills)
+	}
+	t.Logf("%d bytes, %d deaths, %d gaps shown, %d recorded", len(want), b.kills, gaps(shown), gaps(recorded))
+}
+
+// While a shell prints numbered lines the gateway is killed with -9 and the socket is reset, again and again: what
+// `terminal-gw attach` was shown, the recording and the shell's own log are equal, or differ by exactly the gaps that
+// were said.
+func TestKillingTheGatewayLosesAndRepeatsNothing(t *testing.T) {
+	b, lines, recordings := numbered(t)
 	person := &personAt{screen: newScreen(), notices: newScreen(), end: make(chan attach.End, 1)}
 	in, keys := io.Pipe()
 	person.keys = keys
-	cfg := attach.Config{URL: p.url(), Page: "kill", Client: "cli", Input: in, Output: person.screen,
+	cfg := attach.Config{URL: b.net.url(), Page: "kill", Client: "cli", Input: in, Output: person.screen,
 		Notice: func(l string) { fmt.Fprintln(person.notices, l) }, Size: func() frame.Size { return frame.Size{Cols: 80, Rows: 24} }}
 	go func() {
 		end, err := attach.Run(context.Background(), cfg)
@@ -111,32 +190,97 @@ func TestKillingTheGatewayLosesAndRepeatsNothing(t *testing.T) {
 	fmt.Fprintf(keys, "PS1=; stty -echo; cd /workspace; echo rea\"\"dy\r")
 	person.screen.sees("ready")
 	fmt.Fprintf(keys, "exec script -q -f log -c 'i=0; while [ $i -lt %d ]; do printf \"%%06d\\n\" $i; i=$((i+1)); sleep 0.005; done; echo the last line'\r", lines)
-	for i := range moments {
-		at := (i*lines + random.IntN(lines)) / (moments + 1)
+	for n, at := range b.moments {
 		person.screen.sees(fmt.Sprintf("%06d", at))
-		if i%2 == 0 {
-			cmd.Process.Kill()
-			cmd.Wait()
-			cmd, addr = s.process()
-			p.set(addr, true)
-		} else {
-			p.set("", true)
-		}
-		p.set("", false)
+		b.strike(n)
 	}
-	person.screen.sees("the last line")
+	person.screen.sees(lastLine)
 	if end := <-person.end; end.Reason != frame.ReasonExited && end.Reason != frame.ReasonGone {
 		t.Errorf("ended with %+v", end)
 	}
-	cmd.Process.Signal(syscall.SIGTERM)
-	cmd.Wait()
+	b.end()
+	b.check(t, transcriptOf(person.screen.buf.String()), recordings, lines)
+}
 
-	shown := person.screen.buf.String()
-	want := shellLog(t, s, lines)
-	_, recorded, markers := readCast(t, dir)
-	compare(t, "shown", shown, want)
-	compare(t, "recorded", recorded, want)
-	t.Logf("%d bytes; %d resets shown, %d markers recorded; %s", len(want), strings.Count(shown, "\x1bc"), len(markers), person.notices.buf.String())
+// The same with the page in a real browser: what it drew, and what its terminal holds at the end.
+func TestKillingTheGatewayLosesAndRepeatsNothingInARealBrowser(t *testing.T) {
+	node := browser(t)
+	page, err := filepath.Abs("page/dist")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(pageVariable, page)
+	b, lines, recordings := numbered(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
+	defer cancel()
+	result := filepath.Join(t.TempDir(), "drawn.json")
+	cmd := exec.CommandContext(ctx, node, "check/soak.mjs", b.net.url(), result, strconv.Itoa(lines))
+	cmd.Dir, cmd.Stderr = "page", os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	struck := 0
+	for says := bufio.NewScanner(out); says.Scan(); {
+		var at int
+		if _, err := fmt.Sscanf(says.Text(), "at %d", &at); err != nil {
+			t.Errorf("the browser's check said %q", says.Text())
+		}
+		if struck < len(b.moments) && at >= b.moments[struck] {
+			b.strike(struck)
+			struck++
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("the browser's check failed: %v", err)
+	}
+	if struck != len(b.moments) {
+		t.Errorf("it was broken %d times of %d", struck, len(b.moments))
+	}
+	b.end()
+	shown, screen := drawn(t, result)
+	b.check(t, shown, recordings, lines)
+	last := strings.ReplaceAll(shown[len(shown)-1].text, "\r\n", "\n")
+	if k := strings.Index(last, firstLine); k >= 0 {
+		last = last[k:]
+	}
+	if !strings.Contains(screen, strings.TrimRight(last, "\n")) {
+		t.Errorf("the terminal does not hold what was drawn last: %.300q", screen)
+	}
+}
+
+// drawn reads what the browser drew, in stretches, and its terminal's text.
+func drawn(t *testing.T, file string) (shown []stretch, screen string) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r struct {
+		Drawn []struct {
+			Text    string
+			Missing int64
+		}
+		Screen []string
+		Ended  string
+	}
+	if err := json.Unmarshal(data, &r); err != nil {
+		t.Fatal(err)
+	}
+	if r.Ended != string(frame.ReasonExited) && r.Ended != string(frame.ReasonGone) {
+		t.Errorf("ended with %s", r.Ended)
+	}
+	shown = []stretch{{}}
+	for _, d := range r.Drawn {
+		if d.Missing != 0 {
+			shown = append(shown, stretch{missing: d.Missing})
+		}
+		shown[len(shown)-1].text += d.Text
+	}
+	return shown, strings.Join(r.Screen, "\n")
 }
 
 // shellLog is what script wrote, without its own first and last lines.
@@ -147,47 +291,13 @@ func shellLog(t *testing.T, s *stack, lines int) string {
 		t.Fatal(err)
 	}
 	text := string(data)
-	text = text[strings.Index(text, "000000"):]
-	text = text[:strings.Index(text, "the last line")]
+	from, to := strings.Index(text, firstLine), strings.LastIndex(text, lastLine)
+	if from < 0 || to < from {
+		t.Fatalf("the shell's log is not whole: %d bytes", len(text))
+	}
+	text = text[from:to]
 	if n := strings.Count(text, "\n"); n != lines {
 		t.Fatalf("the shell's log has %d lines, want %d", n, lines)
 	}
 	return text
-}
-
-// compare holds got to want: equal from the first line on, but where a gap was said.
-func compare(t *testing.T, what, got, want string) {
-	t.Helper()
-	i := strings.Index(got, "000000")
-	if i < 0 {
-		t.Fatalf("%s: no first line in %.200q", what, got)
-	}
-	j := strings.LastIndex(got, "the last line")
-	if j < 0 {
-		t.Fatalf("%s: no last line in %q", what, got[max(0, len(got)-200):])
-	}
-	parts := strings.Split(got[i:j], "\x1bc")
-	if len(parts) == 1 {
-		if parts[0] != want {
-			t.Errorf("%s differs from the shell's own log: %d and %d bytes, first difference at %d", what, len(parts[0]), len(want), differ(parts[0], want))
-		}
-		return
-	}
-	for n, part := range parts { // each stretch between two gaps that were said must be one of the log
-		if k := strings.Index(part, "0"); n > 0 && k >= 0 && strings.Contains(part, "ready") {
-			part = part[strings.Index(part, "000000"):]
-		}
-		if !strings.Contains(want, part) {
-			t.Errorf("%s: stretch %d is none of the log: %.100q", what, n, part)
-		}
-	}
-}
-
-func differ(a, b string) int {
-	for i := range min(len(a), len(b)) {
-		if a[i] != b[i] {
-			return i
-		}
-	}
-	return min(len(a), len(b))
 }

@@ -60,6 +60,9 @@ func (p *proxy) set(to string, cut bool) {
 	p.cut = cut
 	for c := range p.conns {
 		if cut {
+			if tcp, ok := c.(*net.TCPConn); ok {
+				_ = tcp.SetLinger(0) // a reset, not an end: what is under way is lost
+			}
 			c.Close()
 		}
 	}
@@ -98,18 +101,7 @@ func (p *proxy) carry(c net.Conn) {
 // The whole page in a real browser: typing, resizing, a cut network, vim's screen in a new tab, a gateway's restart, a
 // flood, a phone, a revocation.
 func TestThePageHoldsInARealBrowser(t *testing.T) {
-	node, err := exec.LookPath("node")
-	if err != nil {
-		t.Skip("node is not installed")
-	}
-	if _, err := exec.LookPath("chromium"); err != nil {
-		t.Skip("chromium is not installed")
-	}
-	for _, need := range []string{"page/dist/index.html", "page/node_modules/playwright-core"} {
-		if _, err := os.Stat(need); err != nil {
-			t.Skipf("%s is missing: run npm ci and npm run build in internal/terminal/page", need)
-		}
-	}
+	node := browser(t)
 	s := newStack(t)
 	p := newProxy(t)
 	start := func() (*terminal.App, func()) {
@@ -125,7 +117,7 @@ func TestThePageHoldsInARealBrowser(t *testing.T) {
 	if shots == "" {
 		shots = t.TempDir()
 	}
-	shots, err = filepath.Abs(shots)
+	shots, err := filepath.Abs(shots)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,6 +155,24 @@ func TestThePageHoldsInARealBrowser(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("the browser's check failed: %v", err)
 	}
+}
+
+// browser is the interpreter that drives one, where all that it needs is there.
+func browser(t *testing.T) (node string) {
+	t.Helper()
+	node, err := exec.LookPath("node")
+	if err != nil {
+		t.Skip("node is not installed")
+	}
+	if _, err := exec.LookPath("chromium"); err != nil {
+		t.Skip("chromium is not installed")
+	}
+	for _, need := range []string{"page/dist/index.html", "page/node_modules/playwright-core"} {
+		if _, err := os.Stat(need); err != nil {
+			t.Skipf("%s is missing: run npm ci and npm run build in internal/terminal/page", need)
+		}
+	}
+	return node
 }
 
 // switchOff switches the whole fleet off, as an operator does.
