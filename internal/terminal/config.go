@@ -33,7 +33,7 @@ type Config struct {
 	// QueueBytes bounds the input that waits for a shell. Defaults to 64 KiB.
 	QueueBytes int
 	// OutputRate is how many bytes a second are read from one shell, so that a flood leaves room for others; the shell
-	// is slowed down to it. Defaults to 8 MiB.
+	// is slowed down to it. Defaults to 4 MiB.
 	OutputRate int
 	// Coalesce is how long output may wait for more, except after a key. Defaults to 16ms.
 	Coalesce time.Duration
@@ -120,7 +120,7 @@ func (c *Config) setDefaults() {
 	def(&c.ChunkBytes, 32<<10)
 	def(&c.WindowBytes, 128<<10)
 	def(&c.QueueBytes, 64<<10)
-	def(&c.OutputRate, 8<<20)
+	def(&c.OutputRate, 4<<20)
 	def(&c.Coalesce, 16*time.Millisecond)
 	def(&c.PaceHold, 250*time.Millisecond)
 	def(&c.SettleQuiet, 40*time.Millisecond)

@@ -1,5 +1,10 @@
 package terminal
 
+import "github.com/wakebus/wakebus/internal/sprites"
+
+// SpriteShells are spriteShells, for the measurement of real sockets.
+func SpriteShells(c *sprites.Client) Shells { return spriteShells{c} }
+
 // Align is align, for its property.
 var Align = align
 

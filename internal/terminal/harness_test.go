@@ -44,6 +44,12 @@ func setup(t testing.TB, change ...func(*terminal.Config)) *bench {
 // setupIn starts another gateway in a world.
 func setupIn(t testing.TB, w *world, change ...func(*terminal.Config)) *bench {
 	t.Helper()
+	return setupWith(t, w, nil, change...)
+}
+
+// setupWith takes other shells than the world's; nil takes those.
+func setupWith(t testing.TB, w *world, other terminal.Shells, change ...func(*terminal.Config)) *bench {
+	t.Helper()
 	b := &bench{world: w, t: t, tick: make(chan time.Time)}
 	cfg := terminal.Config{Name: fmt.Sprintf("gw%d", serial.Add(1)), Origins: []string{origin}, Now: w.time,
 		Tick:        func(time.Duration) (<-chan time.Time, func()) { return b.tick, func() {} },
@@ -53,7 +59,10 @@ func setupIn(t testing.TB, w *world, change ...func(*terminal.Config)) *bench {
 		c(&cfg)
 	}
 	s := side{world: w, gateway: cfg.Name}
-	gw, err := terminal.New(terminal.Deps{Gatekeeper: s, Opener: opener{s}, Shells: shells{s}, Records: records{s}, Leases: leases{s}, Journal: s}, cfg)
+	if other == nil {
+		other = shells{s}
+	}
+	gw, err := terminal.New(terminal.Deps{Gatekeeper: s, Opener: opener{s}, Shells: other, Records: records{s}, Leases: leases{s}, Journal: s}, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,9 @@ func (s *session) hurried() bool {
 	return !s.hurry.IsZero() && s.gw.cfg.Now().Before(s.hurry)
 }
 
+// maxLent bounds what is read beyond the rate, in bytes: what the buffers between us and a shell may hold.
+const maxLent = 8 << 20
+
 // pacer bounds the rate of one shell's output. It belongs to one goroutine.
 type pacer struct {
 	rate  int // bytes a second
@@ -29,7 +32,7 @@ type pacer struct {
 	paid  time.Time // when lent was last reduced
 }
 
-// lend lets n bytes through beyond the rate; false when a second's worth is owed already. It is paid back at a quarter
+// lend lets n bytes through beyond the rate; false when maxLent is owed already. It is paid back at a quarter
 // of the rate, so that who interrupts all the time gains little.
 func (p *pacer) lend(n int) bool {
 	now := p.now()
@@ -37,7 +40,7 @@ func (p *pacer) lend(n int) bool {
 		p.lent = max(0, p.lent-int(now.Sub(p.paid).Seconds()*float64(p.rate)/4))
 	}
 	p.paid = now
-	if p.lent+n > p.rate {
+	if p.lent+n > maxLent {
 		return false
 	}
 	p.lent += n
@@ -46,7 +49,7 @@ func (p *pacer) lend(n int) bool {
 
 // wait accounts for n bytes and waits when the window's share is spent; false when ctx ended.
 func (p *pacer) wait(ctx context.Context, n int) bool {
-	const window = 50 * time.Millisecond
+	const window = 10 * time.Millisecond // short, so that a flood comes in bursts too small to hold others up
 	p.spent += n
 	now := p.now()
 	if now.Sub(p.since) >= window {
