@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -147,6 +148,90 @@ func TestFloodComesBeforeTheOutput(t *testing.T) {
 	}
 }
 
+func TestDropEndsTheConnectionWithoutEffect(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.create("one")
+	b.faults(emulator.Fault{Do: emulator.FaultDrop, Route: "exec.ws", Times: 1}, emulator.Fault{Do: emulator.FaultDrop, Route: "sprite.create", Times: 1})
+	if _, _, err := b.dial("/v1/sprites/one/exec", command("sh", "-c", `echo ran > "$1"`, "sh", "/workspace/f")); err == nil {
+		t.Error("the handshake was answered")
+	}
+	if _, _, err := b.try("POST", "/v1/sprites", `{"name":"two"}`); err == nil {
+		t.Error("the create was answered")
+	}
+	if b.status("one") != emulator.Cold || len(b.Sprites()) != 1 {
+		t.Error("a dropped call had an effect")
+	}
+	if r := b.sh("one", `cat "$1"`, "/workspace/f"); r.exit == 0 {
+		t.Error("the command ran")
+	}
+}
+
+// instantClock ends a wait of hours at once and remembers how long it was to be.
+type instantClock struct {
+	mu    sync.Mutex // protects waits
+	waits []time.Duration
+}
+
+func (c *instantClock) Now() time.Time { return time.Now() }
+
+func (c *instantClock) AfterFunc(d time.Duration, f func()) emulator.Timer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if d > time.Hour {
+		c.waits = append(c.waits, d)
+		d = 0
+	}
+	return time.AfterFunc(d, f)
+}
+
+func TestDelaysAddUpBeforeTheCallIsHandled(t *testing.T) {
+	t.Parallel()
+	clock := &instantClock{}
+	b := setup(t, func(c *emulator.Config) { c.Clock = clock })
+	b.faults(
+		emulator.Fault{Do: emulator.FaultDelay, Delay: 2 * time.Hour, Route: "sprite.*"},
+		emulator.Fault{Do: emulator.FaultDelay, Delay: 5 * time.Hour, Route: "sprite.create"},
+		emulator.Fault{Do: emulator.FaultStatus, Status: 503, Route: "sprite.create"},
+	)
+	if code, _ := b.call("POST", "/v1/sprites", `{"name":"one"}`); code != 503 {
+		t.Error("the delay takes the place of another fault: ", code)
+	}
+	if len(clock.waits) != 1 || clock.waits[0] != 7*time.Hour {
+		t.Error("waited ", clock.waits)
+	}
+}
+
+// The refusals that clients must tell apart, each with its body and its headers.
+func TestEveryRefusalCanBeSent(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, f := range []emulator.Fault{
+		{Status: 429, Body: `{"error":"sprite_creation_rate_limited","retry_after_seconds":42}`},
+		{Status: 429, Body: `{"error":"concurrent_sprite_limit_exceeded"}`, Headers: map[string]string{"Retry-After": "7"}},
+		{Status: 409, Body: `{"error":"A sprite named 'one' already exists."}`},
+		{Status: 401, Body: `{"error":"authentication failed"}`},
+		{Status: 404, Body: "sprite not found"},
+		{Status: 410},
+		{Status: 500, Body: `{"error":"failed to retrieve sprite"}`},
+		{Status: 502, Body: "<html>bad gateway</html>", Headers: map[string]string{"Content-Type": "text/html"}},
+		{Status: 503, Headers: map[string]string{"Retry-After": "3"}},
+	} {
+		f.Do, f.Route, f.Times = emulator.FaultStatus, "sprite.get", 1
+		b.faults(f)
+		res, body, err := b.try("GET", "/v1/sprites/one", nil)
+		if err != nil || res.StatusCode != f.Status || body != f.Body {
+			t.Errorf("%d %s: got %v %q %v", f.Status, f.Body, res, body, err)
+			continue
+		}
+		for k, v := range f.Headers {
+			if res.Header.Get(k) != v {
+				t.Errorf("%d: %s is %q", f.Status, k, res.Header.Get(k))
+			}
+		}
+	}
+}
+
 func TestHangEndsWhenTheClientLeaves(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -238,6 +323,23 @@ func TestAdminRoutesNeedTheTokenAndDoWhatTheMethodsDo(t *testing.T) {
 	}
 	if code, _ := b.call("GET", "/v1/sprites/one", nil); code != 503 {
 		t.Error("fault: ", code)
+	}
+	if code, _ := b.call("DELETE", "/_emulator/faults", nil); code != 204 {
+		t.Error("clear: ", code)
+	}
+	if code, _ := b.call("GET", "/v1/sprites/one", nil); code != 200 {
+		t.Error("a cleared fault bites: ", code)
+	}
+	for action, want := range map[string]int{"cold": 204, "kill": 204, "explode": 404} {
+		if code, _ := b.call("POST", "/_emulator/sprites/one/"+action, nil); code != want {
+			t.Error(action, ": ", code)
+		}
+	}
+	if _, body := b.call("GET", "/_emulator/connections", nil); !strings.Contains(body, `"sockets":`) {
+		t.Error(body)
+	}
+	if _, body := b.call("GET", "/_emulator/sprites", nil); !strings.Contains(body, `"status":"cold"`) {
+		t.Error(body)
 	}
 	if code, _ := b.call("POST", "/_emulator/faults", `{"do":"explode"}`); code != 400 {
 		t.Error("bad fault: ", code)
