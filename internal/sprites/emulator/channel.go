@@ -43,7 +43,6 @@ func (x *exchange) controlSocket() {
 		return
 	}
 	defer func() { _ = ws.CloseNow() }()
-	defer x.sprite.hold(x.conn)()
 	ctx, cancel := context.WithCancel(x.r.Context())
 	c := &channel{x: x, ws: ws, ctx: ctx}
 	defer c.wg.Wait()

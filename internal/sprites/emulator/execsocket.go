@@ -109,7 +109,6 @@ type exitText struct {
 // converse runs the socket to its end. The reader is closed here.
 func (x *exchange) converse(ws *websocket.Conn, s *session, r *reader, offset *int64) {
 	defer r.close()
-	defer x.sprite.hold(x.conn)()
 	ctx, cancel := context.WithCancel(x.r.Context())
 	t := &talk{x: x, ws: ws, s: s, r: r, ctx: ctx}
 	heard := make(chan struct{})

@@ -247,11 +247,15 @@ func (sp *sprite) lose() {
 // shutdown is Server.Close for one Sprite.
 func (sp *sprite) shutdown() { sp.chill() }
 
-// hold registers a socket that a sleeping Sprite drops. The function it gives
-// forgets the socket.
-func (sp *sprite) hold(c net.Conn) func() {
+// hold registers a connection that a sleeping Sprite drops. One that needs a
+// running Sprite is closed when a pause came between its wake and this. The
+// function it gives forgets the connection.
+func (sp *sprite) hold(c net.Conn, running bool) func() {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
+	if running && sp.status != Running {
+		_ = c.Close()
+	}
 	sp.sockets[c] = struct{}{}
 	return func() {
 		sp.mu.Lock()

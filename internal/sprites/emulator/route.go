@@ -210,6 +210,10 @@ func (x *exchange) run(rt *route) {
 			return
 		}
 	}
+	if rt.method == socketMethod || rt.name == "exec.http" {
+		// Before the upgrade: a pause right after it must not leave a socket open.
+		defer x.sprite.hold(x.conn, rt.wakes)()
+	}
 	rt.handle(x)
 	if x.does(FaultLost) && !x.conn.upgraded.Load() {
 		x.drop()

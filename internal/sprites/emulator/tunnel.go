@@ -35,7 +35,6 @@ func (x *exchange) proxy() {
 		return
 	}
 	defer func() { _ = ws.CloseNow() }()
-	defer x.sprite.hold(x.conn)()
 	ctx, cancel := context.WithCancel(x.r.Context())
 	defer cancel()
 	c, target, err := x.openTarget(ctx, ws)
@@ -117,7 +116,6 @@ func (x *exchange) watchPorts() {
 		return
 	}
 	defer func() { _ = ws.CloseNow() }()
-	defer x.sprite.hold(x.conn)()
 	ctx := ws.CloseRead(x.r.Context())
 	ports := x.ports()
 	if ports == nil {
@@ -172,7 +170,6 @@ func (x *exchange) watchFiles() {
 		return
 	}
 	defer func() { _ = ws.CloseNow() }()
-	defer x.sprite.hold(x.conn)()
 	ctx := x.r.Context()
 	var sub struct {
 		Paths      []string `json:"paths"`

@@ -150,8 +150,17 @@ func TestAPauseDropsEveryKindOfSocket(t *testing.T) {
 		}
 		open[path] = ws
 	}
+	streamed := make(chan error, 1)
+	go func() {
+		_, _, err := b.try("POST", "/v1/sprites/one/exec?cmd=sh&cmd=-c&cmd=echo+up%3B+sleep+1000&path=sh", nil)
+		streamed <- err
+	}()
+	b.eventually("the HTTP exec runs", func() bool { return b.Sprites()[0].Sessions == 3 })
 	if err := b.Sleep("one"); err != nil {
 		t.Fatal(err)
+	}
+	if err := <-streamed; err == nil || errors.Is(err, context.DeadlineExceeded) {
+		t.Error("the HTTP exec: ", err)
 	}
 	for path, ws := range open {
 		var err error
