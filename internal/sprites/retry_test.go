@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -13,30 +14,64 @@ import (
 	"github.com/wakebus/wakebus/internal/sprites"
 )
 
-// asked makes one call of each operation.
-var asked = map[sprites.Operation]func(ctx context.Context, c *sprites.Client) error{
-	sprites.OpGet:    func(ctx context.Context, c *sprites.Client) error { _, err := c.Get(ctx, "box"); return err },
-	sprites.OpList:   func(ctx context.Context, c *sprites.Client) error { _, _, err := c.List(ctx, ""); return err },
-	sprites.OpDelete: func(ctx context.Context, c *sprites.Client) error { return c.Delete(ctx, "box") },
-	sprites.OpExec: func(ctx context.Context, c *sprites.Client) error {
+// asked is one call of each operation, and the request by which its tries are counted. Routes that come before it answer
+// well.
+var asked = map[sprites.Operation]struct {
+	request string
+	before  map[string]http.HandlerFunc
+	call    func(ctx context.Context, c *sprites.Client) error
+}{
+	sprites.OpGet: {"GET /box", nil, func(ctx context.Context, c *sprites.Client) error {
+		_, err := c.Get(ctx, "box")
+		return err
+	}},
+	sprites.OpList: {"GET ", nil, func(ctx context.Context, c *sprites.Client) error {
+		_, _, err := c.List(ctx, "")
+		return err
+	}},
+	sprites.OpCreate: {"POST ", map[string]http.HandlerFunc{"GET /box": respond(404, "")}, func(ctx context.Context, c *sprites.Client) error {
+		_, err := c.Provision(ctx, sprites.ProvisionRequest{Name: "box", Create: true})
+		return err
+	}},
+	sprites.OpDelete: {"DELETE /box", nil, func(ctx context.Context, c *sprites.Client) error { return c.Delete(ctx, "box") }},
+	sprites.OpExec: {"GET /box/exec", nil, func(ctx context.Context, c *sprites.Client) error {
 		_, err := c.Start(ctx, command())
 		return err
-	},
-	sprites.OpProbe: func(ctx context.Context, c *sprites.Client) error {
+	}},
+	sprites.OpProbe: {"GET /box/exec", nil, func(ctx context.Context, c *sprites.Client) error {
 		_, err := c.Guard(ctx, "box", "dev.job.0")
 		return err
-	},
-	sprites.OpAttach: func(ctx context.Context, c *sprites.Client) error {
+	}},
+	sprites.OpAttach: {"GET /box/exec/41", nil, func(ctx context.Context, c *sprites.Client) error {
 		_, _, err := c.Attach(ctx, sprites.AttachRequest{Sprite: "box", Session: sprites.Session{ID: "41"}})
 		return err
-	},
-	sprites.OpSessions: func(ctx context.Context, c *sprites.Client) error { _, err := c.Sessions(ctx, "box"); return err },
-	sprites.OpPolicy:   func(ctx context.Context, c *sprites.Client) error { _, err := c.GetPolicy(ctx, "box"); return err },
-	sprites.OpCheckpoints: func(ctx context.Context, c *sprites.Client) error {
+	}},
+	sprites.OpKill: {"POST /box/exec/41/kill", map[string]http.HandlerFunc{"GET /box/exec": respond(200, `{"sessions":[{"id":"41"}]}`)}, func(ctx context.Context, c *sprites.Client) error {
+		killed, err := c.Kill(ctx, "box", sprites.Session{ID: "41"}, sprites.SignalKill, time.Second)
+		if err == nil && killed != sprites.KillGone {
+			return errors.New("an answered refusal was taken for a kill")
+		}
+		return err
+	}},
+	sprites.OpSessions: {"GET /box/exec", nil, func(ctx context.Context, c *sprites.Client) error {
+		_, err := c.Sessions(ctx, "box")
+		return err
+	}},
+	sprites.OpFiles: {"GET /box/fs/list", nil, func(ctx context.Context, c *sprites.Client) error {
+		_, _, err := c.ReadFile(ctx, "box", "f", 0, 1)
+		return err
+	}},
+	sprites.OpPolicy: {"GET /box/policy/network", nil, func(ctx context.Context, c *sprites.Client) error {
+		_, err := c.GetPolicy(ctx, "box")
+		return err
+	}},
+	sprites.OpCheckpoints: {"GET /box/checkpoints", nil, func(ctx context.Context, c *sprites.Client) error {
 		_, err := c.Checkpoints(ctx, "box")
 		return err
-	},
-	sprites.OpCheckpoint: func(ctx context.Context, c *sprites.Client) error { return c.Restore(ctx, "box", "v1") },
+	}},
+	sprites.OpCheckpoint: {"POST /box/checkpoints/v1/restore", nil, func(ctx context.Context, c *sprites.Client) error {
+		return c.Restore(ctx, "box", "v1")
+	}},
 }
 
 // faults provoke each class that an answer, or none, can have.
@@ -77,31 +112,46 @@ func TestCase27EveryPairOfOperationAndClassFollowsTheTable(t *testing.T) {
 			if got, want := sprites.Tries(op, class), wantTries(op, class); got != want {
 				t.Errorf("%s on %s: %d tries by the table, want %d", op, class, got, want)
 			}
-			call, ok := asked[op]
-			fault, ok2 := faults[class]
-			if !ok || !ok2 {
-				continue // create, kill and files are walked in their own tests; canceled has no answer
-			}
 			t.Run(fmt.Sprintf("%s on %s", op, class), func(t *testing.T) {
 				t.Parallel()
-				f := newFake(t)
-				f.mux.HandleFunc("/", fault)
-				err := call(t.Context(), f.client())
-				if op == sprites.OpDelete && class == sprites.ClassNotFound {
-					if err != nil {
-						t.Errorf("deleting what is gone: %v", err)
-					}
-				} else if sprites.ClassOf(err) != class {
-					t.Errorf("got %v", err)
-				}
-				f.mu.Lock()
-				defer f.mu.Unlock()
-				// net/http itself repeats a GET on a connection that died idle; a fresh one per try keeps counts exact.
-				if got, want := len(f.calls), wantTries(op, class); got != want {
-					t.Errorf("%d tries, want %d", got, want)
-				}
+				tryPair(t, op, class)
 			})
 		}
+	}
+}
+
+// tryPair provokes one class of failure on one operation and counts the tries.
+func tryPair(t *testing.T, op sprites.Operation, class sprites.Class) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	f := newFake(t)
+	one, fault := asked[op], faults[class]
+	if class == sprites.ClassCanceled {
+		fault = func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body) // net/http sees the client leave only after that
+			cancel()
+			<-r.Context().Done()
+		}
+	}
+	f.on(one.request, fault)
+	for pattern, answer := range one.before {
+		f.on(pattern, answer)
+	}
+	if op == sprites.OpFiles { // between its tries it wakes the Sprite
+		f.on("GET /box/exec", f.exec(nil))
+	}
+	err := one.call(ctx, f.client())
+	gone := class == sprites.ClassNotFound && (op == sprites.OpDelete || op == sprites.OpKill)
+	switch {
+	case gone && err != nil:
+		t.Errorf("ending what is gone: %v", err)
+	case !gone && sprites.ClassOf(err) != class:
+		t.Errorf("got %v", err)
+	}
+	method, path, _ := strings.Cut(one.request, " ")
+	if got, want := f.count(method+" /v1/sprites"+path), wantTries(op, class); got != want {
+		t.Errorf("%d tries, want %d", got, want)
 	}
 }
 
