@@ -19,6 +19,8 @@ type Client struct {
 	calls   *http.Client
 	sockets *http.Client
 	metrics *metrics
+	// handshakes is the transport of sockets.
+	handshakes *handshaker
 }
 
 // New returns a client. A nil gate is always open. It does not touch the network. The error lists every problem of cfg.
@@ -44,16 +46,14 @@ func New(gate Gate, cfg Config) (*Client, error) {
 	}
 	plain, socket := transport.Clone(), transport.Clone()
 	plain.MaxIdleConnsPerHost = 64
-	// Each socket is dialled on a fresh connection. On a kept-alive one net/http would repeat the handshake behind our
-	// back when the connection turns out dead, with the same nonce: two runs that the guard takes for one.
-	socket.DisableKeepAlives = true
 	if cfg.ReceiveBuffer > 0 {
 		socket.DialContext = narrow(socket.DialContext, cfg.ReceiveBuffer)
 	}
+	handshakes := newHandshaker(socket)
 	return &Client{
-		cfg: cfg, gate: gate, log: *cfg.Logger, base: strings.TrimRight(cfg.BaseURL, "/"), metrics: m,
+		cfg: cfg, gate: gate, log: *cfg.Logger, base: strings.TrimRight(cfg.BaseURL, "/"), metrics: m, handshakes: handshakes,
 		calls:   &http.Client{Transport: plain, CheckRedirect: noRedirect},
-		sockets: &http.Client{Transport: socket, CheckRedirect: noRedirect},
+		sockets: &http.Client{Transport: handshakes, CheckRedirect: noRedirect},
 	}, nil
 }
 

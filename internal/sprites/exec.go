@@ -65,6 +65,8 @@ type Command struct {
 	Limit time.Duration
 	// Contested says that an earlier dial, of whoever, may have started this run.
 	Contested bool
+	// Ahead is a connection for the first dial, and may be nil. It stays its maker's to close.
+	Ahead *Ahead
 	// BeforeDial is called before each dial with its number from 1, and may be nil. Its error ends Start as it is.
 	BeforeDial func(ctx context.Context, try int) error
 }
@@ -158,6 +160,9 @@ func (c *Client) Start(ctx context.Context, cmd Command) (*Process, error) {
 			}
 		}
 		nonce := c.cfg.Nonce()
+		if cmd.Ahead != nil {
+			ctx = context.WithValue(ctx, aheadKey{}, cmd.Ahead)
+		}
 		s, info, err := c.dial(ctx, OpExec, c.execURL(&cmd, nonce), false)
 		if err != nil {
 			return err
