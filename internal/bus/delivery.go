@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go"
 	"github.com/sethvargo/go-retry"
 
 	"github.com/wakebus/wakebus/internal/plan"
@@ -55,22 +55,22 @@ type Delivery struct {
 	streamSeq uint64
 
 	mu      sync.Mutex // protects msg and settled
-	msg     jetstream.Msg
+	msg     *nats.Msg
 	settled bool // acked, given back or forgotten: not kept in progress any more
 }
 
-func newDelivery(b *Bus, kind Kind, source Source, msg jetstream.Msg) (*Delivery, error) {
+func newDelivery(b *Bus, kind Kind, source Source, msg *nats.Msg) (*Delivery, error) {
 	meta, err := msg.Metadata()
 	if err != nil {
 		return nil, fmt.Errorf("read a delivery's metadata: %w", err)
 	}
-	d := &Delivery{Kind: kind, Source: source, Tenant: plan.NoTenant, Header: Header(msg.Headers()), Data: msg.Data(),
+	d := &Delivery{Kind: kind, Source: source, Tenant: plan.NoTenant, Header: Header(msg.Header), Data: msg.Data,
 		Queued: meta.Sequence.Stream, QueuedAt: meta.Timestamp, Delivered: int(min(meta.NumDelivered, 1<<30)),
 		bus: b, streamSeq: meta.Sequence.Stream, msg: msg}
 	if d.Header == nil {
 		d.Header = Header{}
 	}
-	parts := strings.Split(msg.Subject(), ".")
+	parts := strings.Split(msg.Subject, ".")
 	if source == SourceQueue {
 		if len(parts) == 3 {
 			d.Tenant = parts[2]
@@ -126,8 +126,8 @@ func (d *Delivery) Ack(ctx context.Context) error {
 	err := retry.Do(ctx, retry.WithMaxRetries(2, patience()), func(ctx context.Context) error {
 		tctx, cancel := d.bus.try(ctx)
 		defer cancel()
-		err := d.handle().DoubleAck(tctx)
-		if errors.Is(err, jetstream.ErrMsgAlreadyAckd) {
+		err := d.handle().AckSync(nats.Context(tctx))
+		if errors.Is(err, nats.ErrMsgAlreadyAckd) {
 			return nil
 		}
 		if err = classify(err); errors.Is(err, ErrUnreachable) {
@@ -173,7 +173,7 @@ func (d *Delivery) Forget() {
 	d.settled = true
 }
 
-func (d *Delivery) handle() jetstream.Msg {
+func (d *Delivery) handle() *nats.Msg {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.msg

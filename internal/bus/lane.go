@@ -46,7 +46,7 @@ func (l *lane) pullers() []*puller {
 type binding struct {
 	src    queueSource
 	source Source
-	cons   jetstream.Consumer
+	pull   *pull // nil until it is bound
 }
 
 // puller is one loop of "take a slot, then pull one". The due puller parks only while a second slot is free; below that
@@ -137,46 +137,34 @@ func (u *puller) pull(ctx context.Context) (*Delivery, error) {
 			return d, err
 		}
 	}
-	cons, err := u.bind(ctx, &u.queue)
+	p, err := u.bind(ctx, &u.queue)
 	if err != nil {
 		return nil, err
 	}
 	u.parked.Store(true)
-	// Never with a context or a heartbeat: a pull that the client gives up while the broker still serves it leaves a message
-	// delivered and unseen until AckWait. This way the client waits a second longer than the broker does.
 	wait, began := u.lane.pool.cfg.PullWait, time.Now()
-	msg, err := cons.Next(jetstream.FetchMaxWait(wait))
+	msg, err := p.next(u.lane.pool.waiting, wait)
 	u.parked.Store(false)
 	return u.received(&u.queue, msg, err, time.Since(began)-wait)
 }
 
 // glance takes one message if one is there.
 func (u *puller) glance(ctx context.Context, q *binding) (*Delivery, error) {
-	cons, err := u.bind(ctx, q)
+	p, err := u.bind(ctx, q)
 	if err != nil {
 		return nil, err
 	}
 	began := time.Now()
-	batch, err := cons.FetchNoWait(1)
-	if err != nil {
-		return u.received(q, nil, err, 0)
-	}
-	msg, ok := <-batch.Messages()
-	if !ok {
-		err = batch.Error()
-		if err == nil {
-			err = nats.ErrTimeout
-		}
-	}
+	msg, err := p.next(glancing, 0)
 	return u.received(q, msg, err, time.Since(began))
 }
 
-// unanswered is how much longer than asked a pull takes when the broker has not answered at all (nats.go, pull.go: the
-// client waits one second more).
+// unanswered is how much longer than asked a pull takes when the broker has not answered at all: pull waits one second
+// more.
 const unanswered = 950 * time.Millisecond
 
 // received judges a pull's end; late is how much longer it took than it was to wait.
-func (u *puller) received(q *binding, msg jetstream.Msg, err error, late time.Duration) (*Delivery, error) {
+func (u *puller) received(q *binding, msg *nats.Msg, err error, late time.Duration) (*Delivery, error) {
 	switch {
 	case err == nil && msg != nil:
 	case errors.Is(err, nats.ErrTimeout) && late < unanswered:
@@ -186,7 +174,7 @@ func (u *puller) received(q *binding, msg jetstream.Msg, err error, late time.Du
 	default:
 		u.silent.CompareAndSwap(0, time.Now().UnixNano())
 		if lostConsumer(err) {
-			q.cons = nil
+			q.close()
 		}
 		return nil, err
 	}
@@ -205,16 +193,31 @@ func lostConsumer(err error) bool {
 }
 
 // bind gets the consumer, and makes it anew when somebody deleted it.
-func (u *puller) bind(ctx context.Context, q *binding) (jetstream.Consumer, error) {
-	if q.cons == nil {
-		cons, err := u.lane.pool.bus.setupConsumer(ctx, q.src)
+func (u *puller) bind(ctx context.Context, q *binding) (*pull, error) {
+	if q.pull == nil {
+		_, err := u.lane.pool.bus.setupConsumer(ctx, q.src)
+		if err == nil {
+			q.pull, err = u.lane.pool.bus.openPull(q.src)
+		}
 		if err != nil {
 			u.silent.CompareAndSwap(0, time.Now().UnixNano())
 			return nil, err
 		}
-		q.cons = cons
 	}
-	return q.cons, nil
+	return q.pull, nil
+}
+
+func (q *binding) close() {
+	if q.pull != nil {
+		q.pull.close()
+		q.pull = nil
+	}
+}
+
+// close ends the puller's subscriptions, once its run has returned.
+func (u *puller) close() {
+	u.first.close()
+	u.queue.close()
 }
 
 // mend waits after a failed pull: 100 ms, doubling to 3 s.

@@ -92,6 +92,7 @@ type Pool struct {
 	handler Handler
 	log     zerolog.Logger
 	lanes   []*lane
+	waiting []byte // the body of a pull that waits
 
 	stop     chan struct{} // closed by Drain
 	stopOnce sync.Once
@@ -114,7 +115,7 @@ func NewPool(b *Bus, cfg PoolConfig, handler Handler) (*Pool, error) {
 		return nil, fmt.Errorf("make a worker pool: %w", err)
 	}
 	p := &Pool{bus: b, cfg: cfg, handler: handler, log: b.log.With().Str("part", "pool").Logger(), stop: make(chan struct{}),
-		active: map[activeKey]*Delivery{}}
+		waiting: pullBody(cfg.PullWait), active: map[activeKey]*Delivery{}}
 	for _, kind := range cfg.Kinds {
 		p.lanes = append(p.lanes, newLane(p, kind))
 	}
@@ -139,6 +140,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	for _, l := range p.lanes {
 		for _, u := range l.pullers() {
 			pullers.Go(func() error {
+				defer u.close()
 				err := u.run(pulling, work)
 				if err != nil {
 					stopPulling() // the others cannot go on either
