@@ -44,6 +44,9 @@ type Config struct {
 	AckWait time.Duration
 	// PublishTimeout bounds one try of one publish or call, 50 ms to 1 min. Defaults to 5 s.
 	PublishTimeout time.Duration
+	// DirectReads says that this user may read the journal, output, marks and links by direct get, which is done where the
+	// broker is a single server: it costs less than asking for the leader's answer. Defaults to false.
+	DirectReads bool
 	// Now is the clock. Defaults to time.Now.
 	Now func() time.Time
 	// Logger gets connection changes and what only an operator can mend. Defaults to nothing.

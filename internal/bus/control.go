@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/sethvargo/go-retry"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/wakebus/wakebus/internal/plan"
 )
@@ -111,15 +112,28 @@ func copyHeaders(msg *nats.Msg, from Header, names ...string) {
 // stored after the request, by the broker's times. conversation may be empty. It returns nil when there is none. The
 // stream's leader answers, so that a mark whose publish was confirmed is always seen.
 func (b *Bus) CancelMark(ctx context.Context, tenant, job, conversation string, requestStored time.Time) (*CancelMark, error) {
-	mark, err := b.readMark(ctx, CancelTarget{Tenant: tenant, Job: job})
-	if err != nil || mark != nil || conversation == "" {
-		return mark, err
+	ofJob, ofConversation := CancelTarget{Tenant: tenant, Job: job}, CancelTarget{Tenant: tenant, Conversation: conversation}
+	if conversation == "" {
+		return b.readMark(ctx, ofJob)
 	}
-	mark, err = b.readMark(ctx, CancelTarget{Tenant: tenant, Conversation: conversation})
-	if err != nil || mark == nil || !mark.At.After(requestStored) {
+	if b.alone() && b.noneOf(ctx, StreamControl, CancelJobSubject(tenant, job), CancelConversationSubject(tenant, conversation)) {
+		return nil, nil
+	}
+	var both [2]*CancelMark
+	g, ctx := errgroup.WithContext(ctx)
+	for i, target := range []CancelTarget{ofJob, ofConversation} {
+		g.Go(func() (err error) {
+			both[i], err = b.readMark(ctx, target)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	return mark, nil
+	if both[0] == nil && both[1] != nil && both[1].At.After(requestStored) {
+		return both[1], nil
+	}
+	return both[0], nil
 }
 
 func (b *Bus) readMark(ctx context.Context, target CancelTarget) (*CancelMark, error) {

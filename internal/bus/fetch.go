@@ -33,13 +33,57 @@ func (m *storedMsg) event() (*Event, error) {
 	return e, nil
 }
 
-// lastOn asks the stream's leader for the last message on a subject. A direct get would be quicker, but a follower
-// that lags may answer it, and owners decide by this answer. errNoMessage when there is none.
+// lastOn asks the stream's leader for the last message on a subject. A direct get costs the broker less, but where it is
+// a cluster a follower that lags may answer it, and owners decide by this answer. errNoMessage when there is none.
 func (b *Bus) lastOn(ctx context.Context, stream, subject string) (*storedMsg, error) {
-	return b.leaderGet(ctx, stream, map[string]any{"last_by_subj": subject})
+	query := struct {
+		Subject string `json:"last_by_subj"`
+	}{subject}
+	switch stream {
+	case StreamJobs, StreamOutput, StreamControl, linksStream: // which whoever asks for DirectReads may read so
+		if b.alone() {
+			return b.directGet(ctx, stream, query)
+		}
+	}
+	return b.leaderGet(ctx, stream, query)
 }
 
-func (b *Bus) leaderGet(ctx context.Context, stream string, query map[string]any) (*storedMsg, error) {
+// alone reports whether the broker is one server, which holds the only copy of every stream, so that a direct get sees
+// whatever was confirmed.
+func (b *Bus) alone() bool { return b.cfg.DirectReads && b.nc.ConnectedClusterName() == "" }
+
+// directGet asks the stream itself, in whichever server, for one message.
+func (b *Bus) directGet(ctx context.Context, stream string, query any) (*storedMsg, error) {
+	body, err := json.Marshal(query)
+	if err != nil {
+		return nil, fmt.Errorf("write the query: %w", err)
+	}
+	tctx, cancel := b.try(ctx)
+	defer cancel()
+	msg, err := b.nc.RequestWithContext(tctx, "$JS.API.DIRECT.GET."+stream, body)
+	if err != nil {
+		return nil, classify(err)
+	}
+	switch status := msg.Header.Get(headerNatsStatus); {
+	case status == "" || len(msg.Data) > 0:
+		return directMsg(msg), nil
+	case status == "404":
+		return nil, errNoMessage
+	default:
+		return nil, fmt.Errorf("%w: direct get of %s answered %s %s", ErrUnreachable, stream, status, msg.Header.Get("Description"))
+	}
+}
+
+// noneOf is true when none of the subjects holds a message; false also when that is not known. It is for a broker that is
+// alone: one question and, as a rule, one answer (NATS ADR-31, multi_last).
+func (b *Bus) noneOf(ctx context.Context, stream string, subjects ...string) bool {
+	_, err := b.directGet(ctx, stream, struct {
+		Subjects []string `json:"multi_last"`
+	}{subjects})
+	return errors.Is(err, errNoMessage)
+}
+
+func (b *Bus) leaderGet(ctx context.Context, stream string, query any) (*storedMsg, error) {
 	body, err := json.Marshal(query)
 	if err != nil {
 		return nil, fmt.Errorf("write the query: %w", err)
@@ -133,24 +177,7 @@ func (b *Bus) batch(ctx context.Context, stream string, q batchQuery) (msgs []*s
 
 // nextOn is the first message of the subject at or after a stream sequence. errNoMessage when there is none.
 func (b *Bus) nextOn(ctx context.Context, stream, subject string, seq uint64) (*storedMsg, error) {
-	body, err := json.Marshal(map[string]any{"next_by_subj": subject, "seq": seq})
-	if err != nil {
-		return nil, fmt.Errorf("write the query: %w", err)
-	}
-	tctx, cancel := b.try(ctx)
-	defer cancel()
-	msg, err := b.nc.RequestWithContext(tctx, "$JS.API.DIRECT.GET."+stream, body)
-	if err != nil {
-		return nil, classify(err)
-	}
-	switch status := msg.Header.Get(headerNatsStatus); {
-	case status == "" || len(msg.Data) > 0:
-		return directMsg(msg), nil
-	case status == "404":
-		return nil, errNoMessage
-	default:
-		return nil, fmt.Errorf("%w: direct get of %s answered %s %s", ErrUnreachable, stream, status, msg.Header.Get("Description"))
-	}
+	return b.directGet(ctx, stream, map[string]any{"next_by_subj": subject, "seq": seq})
 }
 
 func directMsg(msg *nats.Msg) *storedMsg {

@@ -62,9 +62,12 @@ func (r *run) admit(ctx context.Context, kind lease.Kind) *ending {
 		if e := r.step(ctx, StepAfterLease); e != nil {
 			return e
 		}
+		if e := r.unlessMarked(nil); e != nil {
+			return e
+		}
 		return r.charge(ctx)
 	}
-	return r.notAdmitted(err)
+	return r.unlessMarked(r.notAdmitted(err))
 }
 
 // notAdmitted says what a refused acquire means. An outage denies nothing (case 48).

@@ -98,7 +98,7 @@ func (a *App) connect(ctx context.Context, opt AppConfig) error {
 	b, err := bus.Connect(ctx, bus.Config{
 		URL: c.NATSURL.Reveal(), Creds: c.NATSCreds, NKey: c.NATSNKey, CA: c.NATSCA, Cert: c.NATSCert, Key: c.NATSKey,
 		Name: "wakebus worker", InboxPrefix: inboxPrefix(c.NATSInboxPrefix), Replicas: c.Replicas, Limits: bus.Limits{Sandbox: c.QueueBytes.Bytes(), Jobs: c.JournalBytes.Bytes(), Output: c.OutputBytes.Bytes()}, InProcess: opt.Broker, TenantBacklog: c.TenantBacklog,
-		AckWait: opt.AckWait, Logger: &a.log.Logger, Registerer: opt.Registry,
+		AckWait: opt.AckWait, DirectReads: true, Logger: &a.log.Logger, Registerer: opt.Registry,
 	})
 	if err != nil {
 		errs = append(errs, fmt.Errorf("NATS_URL: %w", err))

@@ -116,7 +116,7 @@ func (r *run) watch(ctx context.Context, proc *sprites.Process) *ending {
 		case <-r.chain.Fenced():
 			finish()
 			return fenced()
-		case <-r.w.handOver:
+		case <-r.w.staying.Done():
 			finish()
 			return &ending{kind: kindHandOver}
 		case <-beat.C():

@@ -122,11 +122,17 @@ func (r *run) authEnding(err error) *ending {
 func (r *run) policy() *ending {
 	q := r.req.exec
 	if v := plan.CheckCommand(q.Argv, q.Shell); v != nil {
+		if e := r.unlessMarked(nil); e != nil {
+			return e
+		}
 		r.w.auditBlock(r, v.Reason, string(v.Reason), true)
 		return denied(v.Reason, "")
 	}
 	if q.Cwd != "" {
 		if _, err := plan.ConfinePath("", q.Cwd); err != nil {
+			if e := r.unlessMarked(nil); e != nil {
+				return e
+			}
 			r.w.auditBlock(r, plan.ReasonPathEscape, "cwd", true)
 			return denied(plan.ReasonPathEscape, "")
 		}

@@ -22,7 +22,7 @@ func (r *run) command() sprites.Command {
 	return sprites.Command{
 		Sprite: r.chain.Record().Sandbox, Tenant: r.key.Tenant, Guard: guardName(r.key), Job: r.key.Job,
 		Argv: q.Argv, Shell: q.Shell, HasBash: r.bash, Cwd: cwd, Env: q.Env, Stdin: q.Stdin,
-		Limit: r.timeout(), BeforeDial: r.beforeDial,
+		Limit: r.timeout(), Ahead: r.connection, BeforeDial: r.beforeDial,
 		Contested: r.contested,
 	}
 }
@@ -60,6 +60,7 @@ func (r *run) dial(ctx context.Context) *ending {
 	starting, stop := r.untilHandOver(ctx)
 	proc, err := r.w.sprites.Start(starting, r.command())
 	stop()
+	r.hangUp()
 	r.measured(&r.timing.Wake, start)
 	if err != nil {
 		return r.notStarted(ctx, err)
@@ -94,6 +95,12 @@ func (r *run) opened(ctx context.Context, proc *sprites.Process) *ending {
 	}
 	closing = nil // attend owns it now
 	return r.attend(ctx, proc)
+}
+
+// hangUp gives up a connection that no command took.
+func (r *run) hangUp() {
+	r.connection.Close()
+	r.connection = nil
 }
 
 func (r *run) closeProcess(p *sprites.Process) {

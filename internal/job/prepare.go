@@ -70,7 +70,7 @@ func (p *preparation) decide(ctx context.Context) (snap session.Snapshot, decide
 		p.planning += p.w.now().Sub(start)
 		done(e)
 	}()
-	snap, err := p.w.links.Load(ctx, p.id)
+	snap, err := p.firstLink(ctx)
 	if err != nil {
 		return snap, decided, p.linkEnding("load", err)
 	}
@@ -375,6 +375,9 @@ func live(p sprites.Provisioned) session.Live {
 // planned journals what was decided and found.
 func (p *preparation) planned(ctx context.Context, snap session.Snapshot, got sprites.Provisioned) *ending {
 	p.run.link, p.bash = snap, got.Proof.HasBash
+	if p.req.kind == bus.KindExec {
+		p.connection = p.w.sprites.Ahead(ctx)
+	}
 	action := p.first.Action
 	if p.first.Then != "" {
 		action = p.first.Then
@@ -439,7 +442,7 @@ func (r *run) provisionFailed(ctx context.Context, what string, err error) *endi
 // interrupted is for work that our own context ended.
 func (r *run) interrupted(ctx context.Context, err error) *ending {
 	select {
-	case <-r.w.handOver:
+	case <-r.w.staying.Done():
 		return &ending{kind: kindHandOver}
 	default:
 		return &ending{kind: kindAbandon, cause: fmt.Errorf("%w (%w)", err, context.Cause(ctx))}

@@ -247,6 +247,7 @@ func (w *Worker) takeOver(ctx context.Context, r *run, last *bus.Event, rec bus.
 // drive takes the run to its ending and carries that out. Whatever happens, the lease does not stay behind.
 func (r *run) drive(ctx context.Context, next func(context.Context) *ending) {
 	defer r.chain.Close() // whatever was not said by now must not be said later
+	defer r.hangUp()
 	defer func() {
 		if p := recover(); p != nil {
 			r.w.met.panics.Inc()
@@ -286,8 +287,12 @@ func (r *run) execute(ctx context.Context) *ending {
 	if e := r.mayStart(); e != nil {
 		return e
 	}
-	if e := r.marked(ctx); e != nil {
-		return e
+	r.readMark(ctx)
+	if !r.verdict.given || r.verdict.err != nil {
+		// What asks somebody, or is told to the audit trail, waits until it is known that the run was not canceled.
+		if e := r.unlessMarked(nil); e != nil {
+			return e
+		}
 	}
 	if e := r.within(ctx, "authorise", r.authorise); e != nil {
 		return e
@@ -295,6 +300,7 @@ func (r *run) execute(ctx context.Context) *ending {
 	if e := r.policy(); e != nil {
 		return e
 	}
+	r.readLink(ctx)
 	if e := r.within(ctx, "lease", func(ctx context.Context) *ending { return r.admit(ctx, lease.KindExec) }); e != nil {
 		return e
 	}

@@ -81,7 +81,7 @@ func (r *run) pause(ctx context.Context, d time.Duration) *ending {
 		return r.stopUnseen(ctx, s)
 	case <-r.chain.Fenced():
 		return fenced()
-	case <-r.w.handOver:
+	case <-r.w.staying.Done():
 		return &ending{kind: kindHandOver}
 	case <-ctx.Done():
 		return &ending{kind: kindAbandon, cause: context.Cause(ctx)}

@@ -31,6 +31,11 @@ type run struct {
 	bash  bool
 	woke  string // what waking the Sprite found, where this owner did it
 
+	// ahead is what is being read beside the lease.
+	ahead readings
+	// connection is being opened for the command while what was planned is written down.
+	connection *sprites.Ahead
+
 	timing bus.Timing
 	began  time.Time
 	out    output
@@ -130,7 +135,7 @@ func (r *run) carry(ctx context.Context, next func(context.Context) *ending) *en
 // leaving reports that this worker must let go of its runs now.
 func (r *run) leaving() bool {
 	select {
-	case <-r.w.handOver:
+	case <-r.w.staying.Done():
 		return true
 	default:
 		return false
@@ -159,18 +164,10 @@ func (r *run) journal(what string, err error) *ending {
 // untilHandOver is ctx, ended also when this worker must let go of its runs: for work that a successor repeats.
 func (r *run) untilHandOver(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	done := make(chan struct{}) // closed when the watcher has ended
-	r.w.group.Go(func() {
-		defer close(done)
-		select {
-		case <-r.w.handOver:
-			cancel(errDraining)
-		case <-ctx.Done():
-		}
-	})
+	unhook := context.AfterFunc(r.w.staying, func() { cancel(errDraining) })
 	return ctx, func() {
+		unhook()
 		cancel(nil)
-		<-done
 	}
 }
 

@@ -55,7 +55,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			w.drain(base, pooled)
 		case <-base.Done():
-			close(w.handOver)
+			w.depart()
 		}
 		stop(errDraining)
 		return nil
@@ -121,7 +121,7 @@ func (w *Worker) drain(ctx context.Context, pooled <-chan struct{}) {
 	w.log.Info().Int("running", w.hub.count()).Msg("draining: no new requests")
 	w.pool.Drain()
 	ended := w.await(ctx, pooled, w.cfg.DrainGrace)
-	close(w.handOver)
+	w.depart()
 	if ended {
 		return
 	}

@@ -174,8 +174,9 @@ type Worker struct {
 	tracer      trace.Tracer
 	canaryGrant CanaryGrant
 
-	// handOver is closed by Run once the grace period of a shutdown is over.
-	handOver chan struct{}
+	// staying ends by depart, which Run calls once the grace period of a shutdown is over: runs are handed over then.
+	staying context.Context
+	depart  context.CancelFunc
 	// group holds the goroutines of runs; Run waits for it.
 	group    sync.WaitGroup
 	draining atomic.Bool
@@ -212,9 +213,10 @@ func New(deps Deps, cfg Config) (*Worker, error) {
 		bus: deps.Bus, leases: deps.Leases, sprites: deps.Sprites, links: deps.Links, keys: deps.Keys,
 		namer: deps.Namer, authz: deps.Authz, audit: deps.Audit, sealer: deps.Sealer,
 		fleet: fleet, canary: canary, canaryGrant: deps.CanaryGrant,
-		hub: newHub(), handOver: make(chan struct{}), tracer: deps.Tracer, cancelSlots: make(chan struct{}, 16),
+		hub: newHub(), tracer: deps.Tracer, cancelSlots: make(chan struct{}, 16),
 	}
 	w.strangers = telemetry.Flood(w.log, 10, time.Minute)
+	w.staying, w.depart = context.WithCancel(context.Background())
 	// Requests stay in the queue while they could not be admitted: nothing is denied and nothing is dead-lettered because
 	// Redis is away (case 48).
 	w.pool, err = bus.NewPool(deps.Bus, bus.PoolConfig{
