@@ -64,7 +64,7 @@ func TestWithReplicasOfManyClaimsOneWinsAndEveryLoserIsToldSo(t *testing.T) {
 	}
 	address := startCluster(t)
 	dial := func() *bus.Bus {
-		b, err := bus.Connect(t.Context(), bus.Config{URL: address, Limits: limits(), Replicas: 3, PublishTimeout: 5 * time.Second})
+		b, err := bus.Connect(t.Context(), bus.Config{URL: address, Limits: limits(), Replicas: 3, PublishTimeout: 5 * time.Second, DirectReads: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,6 +73,11 @@ func TestWithReplicasOfManyClaimsOneWinsAndEveryLoserIsToldSo(t *testing.T) {
 	}
 	buses := []*bus.Bus{dial(), dial(), dial(), dial()}
 	eventually(t, "the streams are set up", func() bool { return buses[0].Setup(within(t)) == nil })
+	asked := leaderReads(t, address)
+	if mark, err := buses[0].CancelMark(within(t), "t", "j", "c", time.Now()); mark != nil || err != nil {
+		t.Errorf("the marks read %+v, %v", mark, err)
+	}
+	eventually(t, "the leader is asked, since a follower may lag", func() bool { return asked() >= 2 })
 	for round := range 8 {
 		k := key(fmt.Sprintf("r%d", round))
 		errs := make([]error, len(buses))
