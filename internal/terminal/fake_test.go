@@ -23,6 +23,7 @@ type shell struct {
 	history []byte
 	typed   []byte
 	size    frame.Size
+	sizes   []frame.Size // all that it was told
 	ptys    map[*pty]struct{}
 	code    *int
 	deaf    bool // writes block
@@ -136,7 +137,7 @@ func (p *pty) Write(b []byte) (int, error) {
 }
 
 func (p *pty) Resize(size frame.Size) error {
-	p.s.set(func(s *shell) { s.size = size })
+	p.s.set(func(s *shell) { s.size = size; s.sizes = append(s.sizes, size) })
 	return nil
 }
 

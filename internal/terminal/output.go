@@ -21,6 +21,10 @@ func (v *viewer) controlledLocked() bool { return v.hello.Flow && v.sess.state !
 // outputLocked adds the next piece of output, after what must be said before it.
 func (v *viewer) outputLocked(p *parcel, buf *[]byte, due bool) {
 	s := v.sess
+	if v.preface != nil {
+		p.data, v.preface = v.preface, nil
+		return
+	}
 	if s.ring.Start() > v.cursor && !v.jumpLocked(p) {
 		return
 	}
@@ -107,17 +111,20 @@ func (s *session) placeLocked(v *viewer) {
 		}
 	case h.Session == "" || h.Offset == 0:
 		v.cursor = s.historyLocked()
+		v.preface = s.prefaceLocked(v.cursor)
 	default:
 		held := s.ring.Tail(int(end - start))
 		next, ok := align(h.Tail, h.Offset == int64(len(h.Tail)) && s.whole && start == s.base, held)
 		v.cursor = start + int64(next)
 		if !ok {
 			v.cursor, gap = s.historyLocked(), -1
+			v.preface = s.prefaceLocked(v.cursor)
 		}
 	}
 	v.marked = v.cursor
-	v.flow.begin(v.cursor)
-	v.sendLocked(frame.NewPhase(frame.PhaseReplaying, s.id, v.cursor-max(gap, 0)))
+	first := v.cursor - int64(len(v.preface)) // the preface stands in the place of as many bytes that are lost
+	v.flow.begin(first)
+	v.sendLocked(frame.NewPhase(frame.PhaseReplaying, s.id, first-max(gap, 0)))
 	if gap != 0 {
 		s.gw.met.gaps.Inc()
 		v.sendLocked(frame.NewGap(gap))

@@ -27,10 +27,16 @@ func (s *session) serve(ctx context.Context, pty PTY) served {
 	read := make(chan error, 1)
 	go func() { read <- s.drain(ctx, pty) }() // ends with pty, and is waited for below
 	s.settle(ctx)
+	var nudged <-chan time.Time
 	for {
+		if due := s.nudge(pty); due != nil {
+			nudged = due
+		}
 		s.feed(pty)
 		select {
 		case <-s.ready:
+		case <-nudged:
+			s.nudged()
 		case err := <-read:
 			return s.detached(pty, err)
 		case <-ctx.Done():
@@ -48,7 +54,7 @@ func (s *session) detached(pty PTY, err error) served {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	dormant := s.state == stateDormant
-	s.pty, s.sizeSent = nil, frame.Size{}
+	s.pty, s.sizeSent, s.nudging = nil, frame.Size{}, false
 	s.holding, s.replay = false, nil
 	switch {
 	case s.end != nil:
@@ -153,7 +159,7 @@ func (s *session) feed(pty PTY) {
 			s.mu.Unlock()
 			return
 		}
-		if s.size != s.sizeSent && s.size.Valid() {
+		if s.size != s.sizeSent && s.size.Valid() && !s.nudging {
 			size := s.size
 			s.sizeSent = size
 			s.mu.Unlock()

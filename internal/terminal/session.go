@@ -45,6 +45,9 @@ type session struct {
 	base     int64 // number of the first byte since the shell began, or since this gateway met it
 	whole    bool  // base is the shell's own beginning
 	marks    []mark
+	before   modes  // set by what the ring has lost
+	redraw   bool   // a full-screen program is to draw its screen anew
+	nudging  bool   // it was told a wrong size for a moment
 	replay   []byte // collected while not settled
 	holding  bool   // output goes to replay, not to the ring
 	pty      PTY
@@ -239,6 +242,7 @@ func (s *session) appendLocked(p []byte) {
 	if len(p) == 0 {
 		return
 	}
+	s.forgetLocked(p)
 	s.ring.Write(p)
 	s.cast.output(p)
 	for v := range s.viewers {

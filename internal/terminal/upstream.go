@@ -85,6 +85,7 @@ func (s *session) releaseHoldLocked() {
 	end := s.ring.End()
 	if !s.met {
 		// This gateway meets the shell: the replay is the history.
+		s.forgetLocked(replay)
 		s.ring.Write(replay)
 		s.cast.resume(replay)
 		return

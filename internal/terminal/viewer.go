@@ -34,14 +34,15 @@ type viewer struct {
 	active  time.Time // when it last typed or changed its size
 	pinged  time.Time // owned by the gateway's tick
 
-	placed  bool  // cursor is set
-	cursor  int64 // number of the next byte to send
-	flow    flow  // of a flow-controlled client
-	marked  int64 // marks up to here have been said
-	bracket bool  // replaying was said and live was not
-	liveAt  int64 // where the replay that it is in ends
-	urgent  bool  // a key was written since its last output: the echo does not wait
-	stalled bool  // it held the shell up once and has not caught up since
+	placed  bool   // cursor is set
+	preface []byte // goes before the byte at cursor
+	cursor  int64  // number of the next byte to send
+	flow    flow   // of a flow-controlled client
+	marked  int64  // marks up to here have been said
+	bracket bool   // replaying was said and live was not
+	liveAt  int64  // where the replay that it is in ends
+	urgent  bool   // a key was written since its last output: the echo does not wait
+	stalled bool   // it held the shell up once and has not caught up since
 
 	renewing    bool // a fresh grant is being checked
 	grants      int  // taken since grantsSince
