@@ -98,16 +98,18 @@ func (p *proxy) carry(c net.Conn) {
 	<-done
 }
 
-// The whole page in a real browser: typing, resizing, a cut network, vim's screen in a new tab, a gateway's restart, a
-// flood, a phone, a revocation.
+// The whole page in a real browser: typing, resizing, copying and pasting, wide characters, a screen reader, a cut
+// network, a tab that slept, vim's screen in a new tab, a gateway's restart, a flood, a phone, a revocation, and what was
+// recorded of it all.
 func TestThePageHoldsInARealBrowser(t *testing.T) {
 	node := browser(t)
 	s := newStack(t)
 	p := newProxy(t)
+	recordings := t.TempDir()
 	start := func() (*terminal.App, func()) {
 		return s.gateway(func(c *terminal.Config) {
 			c.Origins, c.PageDir, c.RecheckEvery = []string{p.url()}, "page/dist", 2*time.Second
-			c.TickEvery = 200 * time.Millisecond
+			c.TickEvery, c.Recordings = 200*time.Millisecond, recordings
 		})
 	}
 	app, stop := start()
@@ -123,7 +125,7 @@ func TestThePageHoldsInARealBrowser(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, node, "check/browser.mjs", p.url(), shots)
+	cmd := exec.CommandContext(ctx, node, "check/browser.mjs", p.url(), shots, recordings)
 	cmd.Dir, cmd.Stderr = "page", os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -1,10 +1,10 @@
 // Drives the page in a real Chromium. The Go test that starts it answers the lines it prints: cut, mend, restart, revoke.
 import { chromium } from 'playwright-core';
 import { createInterface } from 'node:readline';
-import { mkdir } from 'node:fs/promises';
+import { mkdir, readFile, readdir } from 'node:fs/promises';
 import assert from 'node:assert/strict';
 
-const [url, shots] = process.argv.slice(2);
+const [url, shots, recordings] = process.argv.slice(2);
 await mkdir(shots, { recursive: true });
 const answers = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 async function ask(command) {
@@ -92,6 +92,71 @@ await step('pastes more than one frame', async () => {
   await run('stty echo');
 });
 
+await step('copies a selection and pastes it by the keyboard', async () => {
+  await run("clear; echo word-$((3*3))");
+  await sees('word-9');
+  await page.evaluate(() => {
+    const b = wakebus.term.buffer.active;
+    for (let y = 0; y < b.length; y++) if (b.getLine(y).translateToString(true) === 'word-9') wakebus.term.select(0, y, 6);
+  });
+  await page.keyboard.press('Control+Shift+C');
+  await page.waitForFunction(async () => await navigator.clipboard.readText() === 'word-9');
+  await page.keyboard.type('echo pasted-');
+  await page.keyboard.press('Control+Shift+V');
+  await sees('echo pasted-word-9'); // the clipboard answers when it likes
+  await page.keyboard.press('Enter');
+  await sees('\npasted-word-9');
+});
+
+await step('draws without WebGL, and wide characters in a full-screen program', async () => {
+  assert.equal(await page.evaluate(() => [...document.querySelectorAll('canvas')].some((c) => c.getContext('webgl2') ?? c.getContext('webgl'))), false);
+  await run("printf 'a\\360\\237\\230\\200b\\346\\274\\242c\\n' > wide; vim -u NONE -N -c 'set encoding=utf-8' wide");
+  await page.waitForFunction(() => wakebus.term.buffer.active.type === 'alternate');
+  await sees('b漢c');
+  await page.keyboard.type('$'); // vim puts the cursor on c, where vim believes it stands
+  await page.waitForFunction(() => {
+    const b = wakebus.term.buffer.active;
+    const cell = b.getLine(b.cursorY).getCell(b.cursorX);
+    return b.cursorX === 6 && cell.getChars() === 'c';
+  });
+  await shot('6-wide-in-vim');
+  await page.keyboard.type(':q!');
+  await page.keyboard.press('Enter');
+  await page.waitForFunction(() => wakebus.term.buffer.active.type === 'normal');
+});
+
+await step('speaks to a screen reader', async () => {
+  await page.check('#reader');
+  await run('clear; echo spoken-$((5+5))');
+  await page.waitForFunction(() => document.querySelector('.xterm-accessibility')?.textContent.includes('spoken-10'));
+  assert.equal(await page.getAttribute('#state', 'role'), 'status');
+  await page.uncheck('#reader');
+  await page.evaluate(() => wakebus.focus());
+});
+
+await step('follows a change from dark to light', async () => {
+  await page.emulateMedia({ colorScheme: 'light' });
+  await page.waitForFunction(() => wakebus.term.options.theme.background === '#ffffff');
+  await page.emulateMedia({ colorScheme: 'dark' });
+  await page.waitForFunction(() => wakebus.term.options.theme.background !== '#ffffff');
+});
+
+await step('comes back at once when a tab that slept is shown again', async () => {
+  await ask('cut');
+  await state('reconnecting');
+  const visible = (v) => page.evaluate((v) => {
+    Object.defineProperty(document, 'visibilityState', { configurable: true, get: () => v });
+    document.dispatchEvent(new Event('visibilitychange'));
+  }, v);
+  await visible('hidden');
+  await page.evaluate(() => { clearTimeout(wakebus.connection.timer); }); // a sleeping tab's timers do not run
+  await ask('mend');
+  await visible('visible');
+  await state('live');
+  await run('clear; echo awake-$((7*7))');
+  await sees('awake-49');
+});
+
 await step('survives a cut network and types what was typed meanwhile once', async () => {
   await run('clear');
   await ask('cut');
@@ -123,6 +188,13 @@ await step('restores the screen of vim in a new browser tab', async () => {
   await page.keyboard.type('iwritten in vim');
   await page.keyboard.press('Escape');
   await sees('written in vim');
+  // Far more than the gateway keeps, so that the beginning of vim's screen is lost.
+  const before = await page.evaluate(() => wakebus.connection.offset);
+  await page.keyboard.type(':for i in range(6000) | redraw! | endfor');
+  await page.keyboard.press('Enter');
+  await page.waitForFunction((n) => wakebus.connection.offset > n + (300 << 10), before);
+  await page.keyboard.type(':set ruler');
+  await page.keyboard.press('Enter');
   await page.close();
   await open();
   await sees('written in vim');
@@ -160,7 +232,26 @@ await step('works on a phone, light, by its row of keys', async () => {
   await open(phone);
   await run('sleep 1000');
   await page.tap('#ctrl');
+  assert.equal(await page.getAttribute('#ctrl', 'aria-pressed'), 'true');
   await page.keyboard.type('c');
+  assert.equal(await page.getAttribute('#ctrl', 'aria-pressed'), 'false');
+  await run('echo up-$((8*8))');
+  await sees('up-64');
+  await run('clear');
+  await page.tap('[data-key=up]');
+  await page.tap('[data-key=up]');
+  await page.keyboard.press('Enter');
+  await sees('up-64');
+  await run('cat -v');
+  await page.tap('[data-key=esc]');
+  await page.tap('[data-key=left]');
+  await page.keyboard.press('Enter');
+  await sees('^[^[[D');
+  await page.tap('[data-key=tab]');
+  await page.keyboard.type('x');
+  await sees('        x');
+  await page.keyboard.press('Enter');
+  await page.keyboard.press('Control+d');
   await run('echo phone-$((2+2))');
   await sees('phone-4');
   assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), 'nothing is wider than the phone');
@@ -174,6 +265,23 @@ await step('says why it ended', async () => {
   await page.waitForSelector('#ended:not([hidden])');
   assert.match(await page.textContent('#why'), /revoked|switched off/i);
   await shot('5-revoked');
+});
+
+await step('was recorded so that the stock asciinema player plays it', async () => {
+  const [cast, ...more] = (await readdir(recordings)).filter((n) => n.endsWith('.cast'));
+  assert.deepEqual(more, [], 'one shell, one recording, whichever gateways wrote it');
+  const data = await readFile(`${recordings}/${cast}`, 'utf8');
+  const player = await context.newPage();
+  await player.setContent('<div id="player"></div>');
+  await player.addStyleTag({ path: 'node_modules/asciinema-player/dist/bundle/asciinema-player.css' });
+  await player.addScriptTag({ path: 'node_modules/asciinema-player/dist/bundle/asciinema-player.min.js' });
+  await player.evaluate((text) => new Promise((ok) => {
+    const p = AsciinemaPlayer.create({ data: text }, document.getElementById('player'), { speed: 1000, idleTimeLimit: 0.01, fit: false });
+    p.addEventListener('ended', ok);
+    p.play();
+  }), data);
+  await player.waitForFunction(() => document.querySelector('.ap-player').textContent.includes('phone-4'));
+  await player.screenshot({ path: `${shots}/7-recording.png` });
 });
 
 assert.deepEqual(errors, []);
