@@ -10,6 +10,9 @@ import (
 	"github.com/rs/zerolog"
 )
 
+// headerMax bounds an answer's header; net/http's own bound is ten times as much.
+const headerMax = 1 << 20
+
 // Client speaks to one Sprites API on behalf of one organisation. All its methods may be called concurrently.
 type Client struct {
 	cfg     Config
@@ -45,6 +48,9 @@ func New(gate Gate, cfg Config) (*Client, error) {
 		transport = t
 	}
 	plain, socket := transport.Clone(), transport.Clone()
+	for _, t := range []*http.Transport{plain, socket} {
+		setDefault(&t.MaxResponseHeaderBytes, headerMax)
+	}
 	plain.MaxIdleConnsPerHost = 64
 	if cfg.ReceiveBuffer > 0 {
 		socket.DialContext = narrow(socket.DialContext, cfg.ReceiveBuffer)

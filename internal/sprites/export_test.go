@@ -1,6 +1,7 @@
 package sprites
 
 import (
+	"context"
 	"net/http"
 	"time"
 )
@@ -71,4 +72,9 @@ func Tries(op Operation, class Class) int {
 		return r.tries
 	}
 	return 1
+}
+
+// RunBare runs a command without a guard, as the SDKs do, and returns its output.
+func (c *Client) RunBare(ctx context.Context, sprite string, argv ...string) ([]byte, error) {
+	return c.run(ctx, probe{sprite: sprite, argv: argv, limit: time.Minute})
 }

@@ -140,6 +140,26 @@ func (x *exchange) upgrade() (*websocket.Conn, error) {
 	return ws, nil
 }
 
+// ignore reads and drops what the client says on a socket that only the server
+// speaks on; the context ends when it leaves. The package's own CloseRead would
+// hold a socket for seconds on which a client says anything.
+func (x *exchange) ignore(ws *websocket.Conn) context.Context {
+	ctx, cancel := context.WithCancel(x.r.Context())
+	x.srv.goOwned(func() { // ended by closing the socket
+		defer cancel()
+		for {
+			_, r, err := ws.Reader(ctx)
+			if err == nil {
+				_, err = io.Copy(io.Discard, r)
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return ctx
+}
+
 func (s *Server) capabilities() string {
 	if s.cfg.Offset {
 		return "signal,output_offset"

@@ -116,7 +116,7 @@ func (x *exchange) watchPorts() {
 		return
 	}
 	defer func() { _ = ws.CloseNow() }()
-	ctx := ws.CloseRead(x.r.Context())
+	ctx := x.ignore(ws)
 	ports := x.ports()
 	if ports == nil {
 		ports = []guest.Port{}
@@ -200,7 +200,7 @@ func (x *exchange) watchFiles() {
 }
 
 func (x *exchange) relayEvents(ws *websocket.Conn, events io.ReadCloser, paths []string) {
-	ctx := ws.CloseRead(x.r.Context())
+	ctx := x.ignore(ws)
 	defer func() { _ = events.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = events.Close() })()
 	if sendText(ctx, ws, map[string]any{"type": "subscribed", "paths": paths}) != nil {
