@@ -10,9 +10,19 @@ read -r WAKEBUS_R </proc/$$/stat && wakebus_stat ${WAKEBUS_R##*) }
 
 # A failed redirection on printf is an ordinary failure; on ":" or exec it would end dash with 2.
 wakebus_take() { set -C; printf '%s %s %s\n' "$$" "$WAKEBUS_START" "$WAKEBUS_NONCE" >"$WAKEBUS_FILE"; } 2>/dev/null
+# After 48 h the journal has forgotten the job, and its id stands for a new one. The folder lets one dial at a time judge
+# the file's age and take it: else one could remove what the other has just taken.
+wakebus_renew() {
+	mkdir "$WAKEBUS_FILE.old" || return 1
+	find "$WAKEBUS_FILE" -type f -mmin +2880 -exec rm -f {} +
+	wakebus_take
+	WAKEBUS_R=$?
+	rmdir "$WAKEBUS_FILE.old"
+	return "$WAKEBUS_R"
+} 2>/dev/null
 wakebus_take || {
 	[ ! -d "${WAKEBUS_FILE%/*}" ] && mkdir -p "${WAKEBUS_FILE%/*}" 2>/dev/null && wakebus_take
-} || exit 97
+} || wakebus_renew || exit 97
 set +C
 
 cd "$WAKEBUS_DIR" 2>/dev/null || {

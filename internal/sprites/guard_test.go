@@ -115,6 +115,48 @@ func TestTheGuardRunsACommandAndWritesHowItEnded(t *testing.T) {
 	})
 }
 
+// After 48 h the same id is a new job; however many dials find the old file, one of them runs.
+func TestAnOldGuardFileLetsOneDialRunAgain(t *testing.T) {
+	t.Parallel()
+	eachShell(t, func(t *testing.T, sh []string) {
+		g := newGuarded(t, sh)
+		effects := filepath.Join(g.cwd, "effects")
+		run := func(nonce string) int {
+			one := g
+			one.nonce = nonce
+			_, _, code := one.run(t, "sh", "-c", `echo ran >>"$1"; exit 5`, "sh", effects)
+			return code
+		}
+		if code := run("first"); code != 5 {
+			t.Fatalf("the first dial ended with %d", code)
+		}
+		young := time.Now().Add(-47 * time.Hour)
+		if err := os.Chtimes(g.file, young, young); err != nil {
+			t.Fatal(err)
+		}
+		if code := run("early"); code != 97 {
+			t.Errorf("a dial before 48 h ended with %d", code)
+		}
+		old := time.Now().Add(-49 * time.Hour)
+		if err := os.Chtimes(g.file, old, old); err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		codes := make([]int, 8)
+		for i := range codes {
+			wg.Go(func() { codes[i] = run(fmt.Sprintf("n%d", i)) })
+		}
+		wg.Wait()
+		slices.Sort(codes)
+		if codes[0] != 5 || codes[1] != 97 {
+			t.Errorf("the dials ended with %v", codes)
+		}
+		if data, err := os.ReadFile(effects); err != nil || string(data) != "ran\nran\n" {
+			t.Errorf("it ran as %q, %v", data, err)
+		}
+	})
+}
+
 // A taker sends all of the input again, behind whatever came through the connection that was lost: nothing, a part that
 // the service discards with its message, all of it, or all of it and its end.
 func TestACommandSeesItsInputOnceHoweverOftenItIsSent(t *testing.T) {
