@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -72,6 +73,14 @@ func TestAJobThatIsPublishedAgainRunsOnceAndAnotherBodyCanBeTold(t *testing.T) {
 		t.Errorf("ran: %q", ran.Stdout)
 	}
 	w.nothingLeft()
+	audited, err := w.stream().Stream(w.ctx, bus.StreamAudit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	msg, err := audited.GetLastMsgForSubject(w.ctx, bus.SubjectAudit+"."+rig.Tenant+".block.>")
+	if err != nil || !strings.Contains(string(msg.Data), "used before with another body") {
+		t.Errorf("the other body is not audited: %v", err)
+	}
 }
 
 // Case 49: a command three times longer than the ack wait has one execution.

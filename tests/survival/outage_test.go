@@ -7,9 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/wakebus/wakebus/internal/bus"
 	"github.com/wakebus/wakebus/internal/instance"
@@ -218,4 +221,81 @@ func TestCase51AnOutageBeforeTheStartBurnsNoAttemptsInABlink(t *testing.T) {
 			t.Errorf("try %d came %s after the one before", i+1, d)
 		}
 	}
+}
+
+// Case 56: a shutdown ends in bounded time also while the broker is away; the command is taken over once it is back.
+func TestCase56AShutdownWithoutABrokerEnds(t *testing.T) {
+	t.Parallel()
+	b := broker(t)
+	w := newWorld(t, workers(-1), setting("WAKEBUS_DRAIN_GRACE", "0s"), func(c *instance.Config) { c.NATSURL = b.URL })
+	leaving := w.process(rig.Spec{ID: "leaving"})
+	j := w.exec(bus.ExecRequest{JobID: "left", Shell: ticking})
+	w.until(j, bus.EventStdout)
+	if err := b.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := leaving.Terminate(w.ctx); err != nil {
+		t.Errorf("the worker ended with %v", err)
+	}
+	if err := b.Start(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	w.process(rig.Spec{ID: "taker"})
+	w.run("go-on", "home", "touch /workspace/go")
+	w.exited(j, 7)
+	w.ticked(j)
+	w.nothingLeft()
+}
+
+// A broker whose every answer is late, as one on a slow disk is, makes a worker slow and nothing else: it is not taken for
+// dead, and no byte is lost or doubled.
+func TestASlowBrokerIsNoOutage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, workers(-1))
+	_, env := w.proxy("NATS_URL", rig.ProxyConfig{Delay: 150 * time.Millisecond})
+	w.process(rig.Spec{ID: "slow", Env: env})
+	j := w.exec(bus.ExecRequest{JobID: "slowly", Shell: "i=0; while [ $i -lt 60 ]; do echo tick $i; i=$((i+1)); sleep 0.05; done; exit 7"})
+	w.until(j, bus.EventStdout)
+	w.process(rig.Spec{ID: "quick"}) // would take it over if it could
+	w.exited(j, 7)
+	w.ticked(j)
+	if slices.Contains(j.Kinds(), bus.EventTakenOver) || !strings.HasPrefix(j.Events[0].Owner, "slow.") {
+		t.Errorf("%v by %s", j.Kinds(), j.Events[0].Owner)
+	}
+	w.nothingLeft()
+}
+
+// Somebody changes a consumer under a running worker: what runs is not touched, what comes is served, and the next worker
+// that starts puts the contract's settings back.
+func TestAConsumerThatSomebodyChangedServesAndIsMended(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	j := w.exec(bus.ExecRequest{JobID: "through", Shell: ticking})
+	w.until(j, bus.EventStdout)
+	stream, err := w.stream().Stream(w.ctx, bus.StreamSandbox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func() jetstream.ConsumerConfig {
+		c, err := stream.Consumer(w.ctx, string(bus.KindExec))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.CachedInfo().Config
+	}
+	before := read()
+	changed := before
+	changed.AckWait, changed.MaxDeliver, changed.MaxAckPending = time.Hour, 2, 7
+	if _, err := stream.UpdateConsumer(w.ctx, changed); err != nil {
+		t.Fatal(err)
+	}
+	w.exited(w.exec(bus.ExecRequest{JobID: "during", Shell: "exit 5"}), 5)
+	w.process(rig.Spec{ID: "next"})
+	if after := read(); after.AckWait != before.AckWait || after.MaxDeliver != before.MaxDeliver || after.MaxAckPending != before.MaxAckPending {
+		t.Errorf("the consumer has AckWait %s, MaxDeliver %d, MaxAckPending %d", after.AckWait, after.MaxDeliver, after.MaxAckPending)
+	}
+	w.run("go-on", "home", "touch /workspace/go")
+	w.exited(j, 7)
+	w.ticked(j)
+	w.nothingLeft()
 }
