@@ -14,7 +14,6 @@ import (
 
 const (
 	orphanEvery  = time.Minute
-	orphanAge    = time.Minute
 	orphansMost  = 100
 	reclaimEvery = 30 * time.Second
 )
@@ -40,7 +39,7 @@ func (w *Worker) requeueOrphans(ctx context.Context) error {
 		if err := w.sleep(ctx, w.jitter(orphanEvery)); err != nil {
 			return nil
 		}
-		orphans, err := w.bus.Orphans(ctx, orphanAge, orphansMost)
+		orphans, err := w.bus.Orphans(ctx, w.cfg.OrphanAge, orphansMost)
 		if err != nil {
 			w.log.Warn().Err(err).Msg("runs without a message could not be looked for")
 			continue

@@ -69,6 +69,8 @@ type Config struct {
 	TenantBacklog int
 	// CanaryEvery is how often one worker of the fleet runs a canary job. Defaults to 0: never.
 	CanaryEvery time.Duration
+	// OrphanAge is how long a run that no message carries must have been silent before it is queued again. Defaults to 1 min.
+	OrphanAge time.Duration
 	// Version is told to service lists. Defaults to the running binary's.
 	Version string
 	// Clock is the worker's time. Defaults to the real one.
@@ -101,6 +103,7 @@ func (c Config) withDefaults() Config {
 	def(&c.DrainGrace, 30*time.Second)
 	def(&c.LeaseTTL, 30*time.Second)
 	def(&c.CreatePatience, 5*time.Minute)
+	def(&c.OrphanAge, time.Minute)
 	if c.StreamBytes == 0 {
 		c.StreamBytes = 8 << 20
 	}
@@ -139,7 +142,7 @@ func (c Config) validate() error {
 	if c.StreamBytes < 0 || c.StreamHardCap < c.StreamBytes {
 		errs = append(errs, fmt.Errorf("stream bytes %d and hard cap %d do not fit", c.StreamBytes, c.StreamHardCap))
 	}
-	if c.HardExpiry < 0 || c.CreatePatience < 0 || c.CanaryEvery < 0 {
+	if c.HardExpiry < 0 || c.CreatePatience < 0 || c.OrphanAge < 0 || c.CanaryEvery < 0 {
 		errs = append(errs, errors.New("a duration is negative"))
 	}
 	return errors.Join(errs...)
