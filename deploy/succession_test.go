@@ -2,10 +2,14 @@ package deploy_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/wakebus/wakebus/internal/authz"
 	"github.com/wakebus/wakebus/internal/bus"
 	"github.com/wakebus/wakebus/internal/job"
 	"github.com/wakebus/wakebus/internal/plan"
@@ -106,9 +110,22 @@ func TestARunThatNoMessageCarriesIsQueuedAgainUnderTheWorkersRole(t *testing.T) 
 	}
 }
 
+// Grants are asked for, and nobody has given the canary one: it signs its own.
 func TestTheFleetIsMeasuredAndACanaryRunsUnderTheWorkersRole(t *testing.T) {
 	t.Parallel()
-	s := startSystem(t, nil)
+	key, err := authz.GenerateKey("web", rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := authz.MarshalKeySet(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "keys.json")
+	if err := os.WriteFile(file, set, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := startSystem(t, map[string]string{"AUTHZ_MODE": "grant", "GRANT_KEYS_FILE": file})
 	w := s.inst.App(0).Worker()
 	if err := w.GaugeFleet(within(t), true); err != nil {
 		t.Error(err)
@@ -116,4 +133,7 @@ func TestTheFleetIsMeasuredAndACanaryRunsUnderTheWorkersRole(t *testing.T) {
 	if outcome, err := w.CanaryOnce(within(t)); outcome != job.CanaryOK {
 		t.Errorf("%s: %v", outcome, err)
 	}
+	web := s.caller("web", job.CanaryTenant)
+	_, r := web.exec("canary", "true")
+	s.outcome(r, plan.OutcomeDenied)
 }

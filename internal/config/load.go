@@ -117,6 +117,10 @@ func osCause(err error) string {
 	return "it is no readable file"
 }
 
+// brokerPrefix begins the variables that the shipped configuration of the broker reads: they stand in the same file as an
+// operator's own settings.
+const brokerPrefix = "WAKEBUS_NATS_"
+
 // unknown finds WAKEBUS_ variables that no setting has, with the nearest name that one has.
 func unknown(environ []string) []Warning {
 	known := map[string]bool{}
@@ -135,7 +139,7 @@ func unknown(environ []string) []Warning {
 	var warnings []Warning
 	for _, entry := range environ {
 		name, _, _ := strings.Cut(entry, "=")
-		if !strings.HasPrefix(name, "WAKEBUS_") || known[name] {
+		if !strings.HasPrefix(name, "WAKEBUS_") || known[name] || strings.HasPrefix(name, brokerPrefix) {
 			continue
 		}
 		why := "is no setting"

@@ -282,8 +282,10 @@ func TestAMisspeltSettingIsWarnedAboutWithTheNearestName(t *testing.T) {
 			t.Errorf("%s: %v %v", name, warnings, err)
 		}
 	}
-	if _, warnings, _ := load(config.RoleClient, worker("WAKEBUS_GRANT", "x")); len(warnings) != 0 {
-		t.Errorf("warned about what exec itself reads: %v", warnings)
+	for _, name := range []string{"WAKEBUS_GRANT", "WAKEBUS_NATS_OPS_PASSWORD"} {
+		if _, warnings, _ := load(config.RoleClient, worker(name, "x")); len(warnings) != 0 {
+			t.Errorf("warned about what exec itself, or the broker, reads: %v", warnings)
+		}
 	}
 }
 
