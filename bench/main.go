@@ -144,20 +144,35 @@ func measureAll(ctx context.Context, o options) error {
 	return whole.finish()
 }
 
+// sectionTries is how often a section is measured that fails: on a busy machine a call may take too long.
+const sectionTries = 2
+
 // measureSection measures one and keeps what it found.
 func measureSection(ctx context.Context, o options, worker string, s section) error {
 	fmt.Fprintf(os.Stderr, "measuring %s ...", s.name)
+	for try := 1; ; try++ {
+		p, err := measureOnce(ctx, o, worker, s)
+		if err == nil {
+			fmt.Fprintf(os.Stderr, " %.1f s, others used %.0f %% of the machine\n", p.Took.Seconds(), p.Others)
+			return o.keep(p)
+		}
+		fmt.Fprintf(os.Stderr, " failed: %v\n", err)
+		if try == sectionTries || ctx.Err() != nil {
+			return err
+		}
+		fmt.Fprint(os.Stderr, "once more ...")
+	}
+}
+
+func measureOnce(ctx context.Context, o options, worker string, s section) (part, error) {
 	b := newBook(o)
 	b.worker, b.section = worker, s.name
 	m := startMeter()
 	if err := s.run(ctx, b); err != nil {
-		fmt.Fprintf(os.Stderr, " failed: %v\n", err)
-		return err
+		return part{}, err
 	}
-	p := part{Section: s.name, Scale: o.scale, Deep: o.deep, Revision: revision(o.root), Began: m.at, Took: time.Since(m.at),
-		Load: [2]string{m.load, load()}, Others: m.others(), Findings: b.findings}
-	fmt.Fprintf(os.Stderr, " %.1f s, others used %.0f %% of the machine\n", p.Took.Seconds(), p.Others)
-	return o.keep(p)
+	return part{Section: s.name, Scale: o.scale, Deep: o.deep, Revision: revision(o.root), Began: m.at, Took: time.Since(m.at),
+		Load: [2]string{m.load, load()}, Others: m.others(), Findings: b.findings}, nil
 }
 
 // finish puts the parts together, and prints or writes them.

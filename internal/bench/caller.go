@@ -156,11 +156,24 @@ func (c *Caller) send(ctx context.Context, j Job) (*pending, error) {
 	c.mu.Lock()
 	c.open[p.job], p.sent = p, time.Now()
 	c.mu.Unlock()
-	if _, err := c.bus.Publish(ctx, bus.KindExec, c.tenant, hdr, body); err != nil {
+	if err := c.publish(ctx, hdr, body); err != nil {
 		c.forget(p)
 		return nil, err
 	}
 	return p, nil
+}
+
+// publishTries is how often a publish that was not answered in time is made.
+const publishTries = 3
+
+// publish queues a request. The same job id may be published again when the broker's answer did not come.
+func (c *Caller) publish(ctx context.Context, hdr bus.Header, body []byte) (err error) {
+	for range publishTries {
+		if _, err = c.bus.Publish(ctx, bus.KindExec, c.tenant, hdr, body); !errors.Is(err, bus.ErrUnreachable) {
+			break
+		}
+	}
+	return err
 }
 
 // request is a job's body and grant, as AUTHZ_MODE=dev takes it.
