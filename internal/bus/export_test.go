@@ -17,10 +17,14 @@ func (f Fairness) Admit(tenant string) bool { return f.f.admit(tenant) }
 func (f Fairness) Leave(tenant string) { f.f.leave(tenant) }
 
 // Postpone notes a request that is given back.
-func (f Fairness) Postpone() time.Duration { return f.f.postpone() }
+func (f Fairness) Postpone(seq uint64, delivered int) time.Duration {
+	return f.f.postpone(seq, delivered)
+}
 
-// Felt notes a round trip to the broker.
-func (f Fairness) Felt(trip time.Duration) { f.f.felt(trip) }
+// Untouched tells whether it comes back as new as it was.
+func (f Fairness) Untouched(seq uint64, delivered int, asked time.Time) bool {
+	return f.f.untouched(seq, delivered, asked)
+}
 
 // Rest is how long nothing should be pulled.
 func (f Fairness) Rest() time.Duration { return f.f.rest() }

@@ -18,9 +18,9 @@ const (
 	deferRate  = 200
 	deferLeast = 50 * time.Millisecond
 	deferMost  = 5 * time.Second
-	// deferTrips is how many round trips to the broker lie between two that come back, at least: a look at one takes two,
-	// and those that come back are handed out before what is new.
-	deferTrips = 6
+	// deferTrips is how many pulls' time lies between two that come back, at least: those that come back are handed out
+	// before what is new, and must not take all pulls.
+	deferTrips = 4
 )
 
 // fairness keeps the last slots of a lane for tenants that have less than their share of it. All tenants stand in one
@@ -34,9 +34,10 @@ type fairness struct {
 	mu      sync.Mutex     // protects what follows
 	running map[string]int // by tenant, never 0
 	total   int
-	heard   [2]heard      // the two tenants that were heard of last, the latest first
-	away    []time.Time   // when each deferred request comes back
-	trip    time.Duration // a round trip to the broker, of late; 0 while not known
+	heard   [2]heard          // the two tenants that were heard of last, the latest first
+	away    []time.Time       // when each deferred request comes back
+	passed  map[uint64]passed // what was put off, by stream sequence
+	trip    time.Duration     // a pull of what is there, of late; 0 while not known
 }
 
 // heard is when a tenant's last request came.
@@ -45,8 +46,14 @@ type heard struct {
 	at     time.Time
 }
 
+// passed is a request that was put off: its delivery's number then, and when it was to come back.
+type passed struct {
+	delivered int
+	due       time.Time
+}
+
 func newFairness(slots int, now func() time.Time) *fairness {
-	return &fairness{slots: slots, spare: slots / spareShare, now: now, running: map[string]int{}}
+	return &fairness{slots: slots, spare: slots / spareShare, now: now, running: map[string]int{}, passed: map[uint64]passed{}}
 }
 
 // admit counts a request in if its tenant may have a slot now.
@@ -77,25 +84,40 @@ func (f *fairness) leave(tenant string) {
 	}
 }
 
-// postpone notes a request that is given back, and says for how long.
-func (f *fairness) postpone() time.Duration {
+// postpone notes a request that is given back, by its stream sequence and delivery, and says for how long.
+func (f *fairness) postpone(seq uint64, delivered int) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.arrive()
 	between := max(time.Second/deferRate, deferTrips*f.trip)
 	delay := min(max(deferLeast, time.Duration(len(f.away)+1)*between), deferMost)
-	f.away = append(f.away, f.now().Add(delay))
+	due := f.now().Add(delay)
+	f.away = append(f.away, due)
+	if len(f.passed) >= 2*maxDeferred {
+		clear(f.passed) // others took them; forgetting costs a look into the journal
+	}
+	f.passed[seq] = passed{delivered, due}
 	return delay
 }
 
-// felt notes how long a round trip to the broker took.
-func (f *fairness) felt(trip time.Duration) {
+// untouched reports whether a request comes back from here and was given to nobody meanwhile, so that it is as new as it
+// was. asked is when the pull that brought it began.
+func (f *fairness) untouched(seq uint64, delivered int, asked time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.trip == 0 {
-		f.trip = trip
+	p, ok := f.passed[seq]
+	delete(f.passed, seq)
+	if !ok || p.delivered+1 != delivered {
+		return false
 	}
-	f.trip += (trip - f.trip) / 8
+	if asked.After(p.due) { // it was there, and the pull had only its own way to go
+		trip := f.now().Sub(asked)
+		if f.trip == 0 {
+			f.trip = trip
+		}
+		f.trip += (trip - f.trip) / 8
+	}
+	return true
 }
 
 // rest is how long nothing should be pulled: nobody with enough may have a slot, and as many requests are away as may be.

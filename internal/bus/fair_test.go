@@ -112,11 +112,11 @@ func TestWhatIsPutOffComesBackAtABoundedRateAndPullingRestsAtTheBound(t *testing
 		t.Fatal("it rests with nothing put off")
 	}
 	var last time.Duration
-	for i := range 256 {
+	for i := range uint64(256) {
 		if rest := f.Rest(); rest != 0 {
 			t.Fatalf("it rests after %d", i)
 		}
-		d := f.Postpone()
+		d := f.Postpone(i, 1)
 		if d < 50*time.Millisecond || d < last {
 			t.Fatalf("request %d comes back after %s, the one before after %s", i, d, last)
 		}
@@ -140,16 +140,41 @@ func TestWhatIsPutOffComesBackAtABoundedRateAndPullingRestsAtTheBound(t *testing
 	}
 }
 
-func TestWhatIsPutOffComesBackSlowerWhereTheBrokerIsFar(t *testing.T) {
+func TestWhatIsPutOffComesBackSlowerWherePullsAreSlow(t *testing.T) {
+	t.Parallel()
+	now := still()
+	f := bus.NewFairness(8, func() time.Time { return now })
+	near := f.Postpone(1, 1)
+	now = now.Add(near + time.Millisecond)
+	asked := now
+	now = now.Add(50 * time.Millisecond) // how long the pull took that brought it
+	if !f.Untouched(1, 2, asked) {
+		t.Fatal("it came back to whom it was put off by")
+	}
+	if far := f.Postpone(1, 2); far < 200*time.Millisecond || far > 5*time.Second {
+		t.Fatalf("it comes back after %s, and after pulls of 50 ms after %s", near, far)
+	}
+}
+
+func TestOnlyWhatNobodyElseWasGivenIsUntouched(t *testing.T) {
 	t.Parallel()
 	f := bus.NewFairness(8, still)
-	for range 9 {
-		f.Postpone()
+	f.Postpone(1, 1)
+	if f.Untouched(1, 3, still()) {
+		t.Error("another had it meanwhile, and may have begun it")
 	}
-	near := f.Postpone()
-	f.Felt(20 * time.Millisecond)
-	if far := f.Postpone(); far < 10*near || far > 5*time.Second {
-		t.Fatalf("the tenth comes back after %s, and over a long way after %s", near, far)
+	if f.Untouched(2, 2, still()) {
+		t.Error("another put it off")
+	}
+	f.Postpone(1, 3)
+	if !f.Untouched(1, 4, still()) {
+		t.Error("nobody had it meanwhile")
+	}
+	for seq := range uint64(600) {
+		f.Postpone(10+seq, 1)
+	}
+	if f.Untouched(10, 2, still()) {
+		t.Error("it keeps more than it may")
 	}
 }
 

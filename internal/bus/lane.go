@@ -56,6 +56,7 @@ type puller struct {
 	queue  binding
 	first  binding // looked into before queue, without waiting
 	spare  int
+	asked  time.Time    // when the last pull began; owned by the loop
 	parked atomic.Bool  // a pull waits at the broker
 	idle   atomic.Bool  // waits for a slot, and so hears nothing
 	silent atomic.Int64 // since when the broker has not answered, unix nanoseconds; 0 while it does
@@ -79,6 +80,7 @@ func (u *puller) run(pulling, work context.Context) error {
 	}
 	failures := 0
 	for u.awake(pulling) && u.slot(pulling) {
+		u.asked = u.lane.pool.bus.now()
 		d, err := u.pull(pulling)
 		if d != nil && pulling.Err() == nil {
 			failures = 0
@@ -264,22 +266,20 @@ func (u *puller) begun(ctx context.Context, d *Delivery) bool {
 	if d.Source == SourceRetry {
 		return true
 	}
-	if d.Delivered <= 1 {
+	if d.Delivered <= 1 || u.lane.fair.untouched(d.streamSeq, d.Delivered, u.asked) {
 		return false
 	}
 	key, ok := d.Key()
 	if !ok {
 		return true
 	}
-	asked := time.Now()
 	_, _, err := u.lane.pool.bus.LastState(ctx, key)
-	u.lane.fair.felt(time.Since(asked))
 	return !errors.Is(err, ErrNoJournal)
 }
 
 func (u *puller) postpone(d *Delivery) {
 	u.lane.pool.bus.met.deferred.WithLabelValues(string(u.lane.kind)).Inc()
-	if err := d.Nak(u.lane.fair.postpone()); err != nil {
+	if err := d.Nak(u.lane.fair.postpone(d.streamSeq, d.Delivered)); err != nil {
 		u.lane.pool.log.Warn().Err(err).Msg("a request could not be put off; it comes again after AckWait")
 	}
 }
