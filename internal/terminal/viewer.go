@@ -131,6 +131,7 @@ func (v *viewer) ping(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, v.sess.gw.cfg.PingEvery/2)
 	defer cancel()
 	if err := v.sock.Ping(ctx); err != nil && ctx.Err() != nil {
+		v.sess.leave(v) // before the close, which waits for a peer that may be gone
 		v.sock.Close(frame.StatusSlow, string(frame.ReasonSlow))
 	}
 }
