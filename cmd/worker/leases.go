@@ -31,7 +31,9 @@ func newLeasesListCmd(c *cli) *cobra.Command {
 		Example: "  worker leases list --tenant acme --kind exec --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			filter.Kind = lease.Kind(kind)
+			if filter.Kind = lease.Kind(kind); kind != "" && !filter.Kind.Valid() {
+				return usage("--kind %s is none of exec, terminal, file, leader", kind)
+			}
 			m, err := c.leases(cmd.Context())
 			if err != nil {
 				return err
@@ -85,14 +87,17 @@ slot at once, whatever its holder does.`,
 			if errors.Is(err, lease.ErrNotFound) {
 				return refused("no live lease %s", args[0])
 			}
+			if errors.Is(err, lease.ErrNotRevocable) {
+				return refused("%s is neither a command's nor a terminal's lease; it ends by itself", args[0])
+			}
 			if err != nil {
 				return err
 			}
-			word := "marked"
+			word, action := "marked", "leases release"
 			if now {
-				word = "released"
+				word, action = "released", "leases release --now"
 			}
-			c.auditOperate(cmd.Context(), leaseTenant(args[0]), "leases release", args[0], why)
+			c.auditOperate(cmd.Context(), leaseTenant(args[0]), action, args[0], why)
 			if c.flags.json {
 				return c.printJSON(map[string]string{"id": args[0], "state": word})
 			}

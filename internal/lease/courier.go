@@ -13,8 +13,8 @@ const (
 	// flightsMax are the round trips whose return later calls wait for: while
 	// the server works on one batch, the next is written.
 	flightsMax = 2
-	// batchMax bounds the calls of one write to some 64 KiB.
-	batchMax = 64
+	// batchMax bounds the calls of one write: all of them wait for the last one's answer.
+	batchMax = 16
 	// queueMax bounds the calls that wait; beyond it each goes by itself, and
 	// the pool bounds those.
 	queueMax = 4096
@@ -80,10 +80,14 @@ func (c *courier) alone(ctx context.Context, script *redis.Script, keys []string
 }
 
 // await waits for a queued call's answer. A connection that hangs must not hold
-// up those behind it: whoever waited for a quarter of a call's time goes by
-// itself.
+// up those behind it: whoever waited for a quarter of a call's time, or half of
+// its own, goes by itself.
 func (c *courier) await(ctx context.Context, p *parcel) ([]string, error) {
-	patience := time.NewTimer(c.timeout / 4)
+	most := c.timeout / 4
+	if deadline, ok := ctx.Deadline(); ok {
+		most = min(most, time.Until(deadline)/2)
+	}
+	patience := time.NewTimer(most)
 	defer patience.Stop()
 	for {
 		select {

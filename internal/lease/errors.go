@@ -22,6 +22,8 @@ var (
 	ErrAbandoned = errors.New("acquire was abandoned")
 	// ErrNotFound: no live lease has this id.
 	ErrNotFound = errors.New("no such lease")
+	// ErrNotRevocable: the lease is no command's and no terminal's.
+	ErrNotRevocable = errors.New("lease is not revocable")
 	// ErrClosed: the Manager was closed.
 	ErrClosed = errors.New("lease manager is closed")
 )

@@ -44,19 +44,19 @@ func (m *Manager) ReleaseID(ctx context.Context, id string, fence int64) (releas
 	if !tokenSafe(id, 300) {
 		return false, fmt.Errorf("release: id %q is not valid", id)
 	}
-	scopes, err := m.recordScopes(ctx, id)
+	held, err := m.record(ctx, id)
 	if err != nil {
 		return false, fmt.Errorf("release %s: %w", id, err)
 	}
-	if len(scopes) == 0 {
+	if len(held.Scopes) == 0 {
 		return false, nil
 	}
 	// Its worker may still have a renewal on its way.
-	return m.release(ctx, m.releaseTask(id, fence, scopes, true))
+	return m.release(ctx, m.releaseTask(id, fence, held.Scopes, true))
 }
 
-// recordScopes are the scopes a live record names; none when there is none.
-func (m *Manager) recordScopes(ctx context.Context, id string) ([]string, error) {
+// record reads one held record; one that is not there names no scopes.
+func (m *Manager) record(ctx context.Context, id string) (Record, error) {
 	var stored string
 	err := m.ask(ctx, opList, func(ctx context.Context) error {
 		var err error
@@ -66,7 +66,7 @@ func (m *Manager) recordScopes(ctx context.Context, id string) ([]string, error)
 		}
 		return err
 	})
-	return readRecord(id, stored).Scopes, err
+	return readRecord(id, stored), err
 }
 
 func (m *Manager) releaseTask(id string, fence int64, scopes []string, late bool) task {

@@ -22,7 +22,8 @@ const (
 	KindSprite   Kind = "sprite" // scope of all that keeps a Sprite running
 )
 
-func (k Kind) valid() bool {
+// Valid says whether k is one of the kinds.
+func (k Kind) Valid() bool {
 	switch k {
 	case KindExec, KindTerminal, KindFile, KindSerial, KindLeader, KindSprite:
 		return true
@@ -186,7 +187,7 @@ func (r Request) validate() error {
 	if !tokenSafe(r.Owner, 200) {
 		errs = append(errs, fmt.Errorf("owner %q is not 1 to 200 of [A-Za-z0-9_.-]", r.Owner))
 	}
-	if !r.Kind.valid() {
+	if !r.Kind.Valid() {
 		errs = append(errs, fmt.Errorf("kind %q is unknown", r.Kind))
 	}
 	if len(r.Scopes) < 1 || len(r.Scopes) > 8 {
@@ -194,7 +195,7 @@ func (r Request) validate() error {
 	}
 	seen := map[string]bool{}
 	for _, s := range r.Scopes {
-		if !s.Kind.valid() || s.Name == "" || len(s.Name) > 900 || !scopeSafe(s.Name) || s.Limit < 0 {
+		if !s.Kind.Valid() || s.Name == "" || len(s.Name) > 900 || !scopeSafe(s.Name) || s.Limit < 0 {
 			errs = append(errs, fmt.Errorf("scope %q with limit %d is not valid", s.key(), s.Limit))
 		}
 		if seen[s.key()] {

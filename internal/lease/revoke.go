@@ -27,22 +27,27 @@ func revokedBy(id, mark string) *Lost {
 // ends at its next heartbeat (at once where signals arrive), and the slot
 // counts until it has stopped. With now the slot is freed at once, while the
 // holder may run on for up to a heartbeat, and the id is refused for 10 min.
-// Errors: ErrNotFound, an ErrUnavailable. Blocks for two calls at most.
+// Only a command's and a terminal's lease can be revoked: no other holder ends
+// for it. Errors: ErrNotFound, ErrNotRevocable, an ErrUnavailable. Blocks for
+// two calls at most.
 func (m *Manager) Revoke(ctx context.Context, id, why, by string, now bool) error {
 	if !tokenSafe(id, 300) {
 		return fmt.Errorf("revoke: id %q is not valid: %w", id, ErrNotFound)
 	}
 	or(&why, "no reason given")
 	or(&by, "unknown")
-	scopes, err := m.recordScopes(ctx, id)
+	held, err := m.record(ctx, id)
 	if err != nil {
 		return fmt.Errorf("revoke %s: %w", id, err)
 	}
-	if len(scopes) == 0 {
+	if len(held.Scopes) == 0 {
 		return fmt.Errorf("revoke %s: %w", id, ErrNotFound)
 	}
-	args := []any{id, mark(why, by), flag(now), m.keyTTL(), ms(revokedFor), ms(m.cfg.GiveWay), m.keys.signals(), len(scopes)}
-	reply, _, err := m.call(ctx, m.requests, opRevoke, m.keys.scoped([]string{m.keys.record(id)}, scopes), args)
+	if held.Kind != KindExec && held.Kind != KindTerminal {
+		return fmt.Errorf("revoke %s, a lease of kind %s: %w", id, held.Kind, ErrNotRevocable)
+	}
+	args := []any{id, mark(why, by), flag(now), m.keyTTL(), ms(revokedFor), ms(m.cfg.GiveWay), m.keys.signals(), len(held.Scopes)}
+	reply, _, err := m.call(ctx, m.requests, opRevoke, m.keys.scoped([]string{m.keys.record(id)}, held.Scopes), args)
 	if err != nil {
 		return fmt.Errorf("revoke %s: %w", id, err)
 	}
