@@ -52,15 +52,20 @@ type binding struct {
 // puller is one loop of "take a slot, then pull one". The due puller parks only while a second slot is free; below that
 // the fresh one looks for due retries first, so that the last slot never waits at the wrong queue.
 type puller struct {
-	lane   *lane
-	queue  binding
-	first  binding // looked into before queue, without waiting
-	spare  int
-	asked  time.Time    // when the last pull began; owned by the loop
-	parked atomic.Bool  // a pull waits at the broker
-	idle   atomic.Bool  // waits for a slot, and so hears nothing
-	silent atomic.Int64 // since when the broker has not answered, unix nanoseconds; 0 while it does
+	lane    *lane
+	queue   binding
+	first   binding // looked into before queue, without waiting
+	spare   int
+	asked   time.Time    // when the last pull began; owned by the loop
+	glanced time.Time    // when first was last found empty; owned by the loop
+	parked  atomic.Bool  // a pull waits at the broker
+	idle    atomic.Bool  // waits for a slot, and so hears nothing
+	silent  atomic.Int64 // since when the broker has not answered, unix nanoseconds; 0 while it does
 }
+
+// glanceEvery is how long a queue of retries that was found empty counts as empty. At full load no second slot comes free
+// for the due puller, and looking before every pull would cost each job a round trip.
+const glanceEvery = 20 * time.Millisecond
 
 // silence is how long a puller may hear nothing before the pool counts as unhealthy.
 const silence = 5 * time.Second
@@ -134,10 +139,11 @@ func wait(ctx context.Context, d time.Duration) {
 
 // pull takes one message: a due retry if one is there, else what comes within PullWait. nil and nil when none came.
 func (u *puller) pull(ctx context.Context) (*Delivery, error) {
-	if u.first.src.stream != "" && !u.lane.due.parked.Load() {
+	if u.first.src.stream != "" && !u.lane.due.parked.Load() && time.Since(u.glanced) >= glanceEvery {
 		if d, err := u.glance(ctx, &u.first); d != nil || err != nil {
 			return d, err
 		}
+		u.glanced = time.Now()
 	}
 	p, err := u.bind(ctx, &u.queue)
 	if err != nil {

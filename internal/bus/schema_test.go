@@ -37,7 +37,7 @@ var (
 	timing  = bus.Timing{Queued: 1, Authorize: 2, Lease: 3, Plan: 4, Provision: 5, Wake: 6, Run: 7, Total: 8, Attempts: 1, Detached: true}
 	running = bus.Record{Phase: plan.PhaseStopping, Attempt: 1, Crashes: 2, Queued: 3, QueuedAt: at, Kind: bus.KindExec, Actor: actor,
 		Sandbox: "wb-x", Plan: plan.ActionCreate, Why: plan.WhyNew, Fresh: true, Woke: "cold", Lease: "t.j.0.1", Fence: 9, Instance: "i",
-		Session: "7", Created: 8, LimitAt: at, Stop: &bus.Stop{Reason: plan.StopTimeout, By: "us", Why: "limit", At: at},
+		Session: "7", Created: 8, LimitAt: at, Stop: &bus.Stop{Reason: plan.StopTimeout, By: "us", Why: "limit", At: at, Lost: bus.ClassOutcomeUnknown},
 		Detached: true, Timing: timing, StartedAt: at, TryingSince: at, Failures: []bus.Failure{{At: at, Attempt: 1, Step: "create",
 			Class: "unavailable", Status: 503, Code: "c", RequestID: "r"}}}
 )
