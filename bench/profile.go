@@ -33,6 +33,20 @@ var parts = []struct{ prefix, part string }{
 	{"net/http", "HTTP on both sides of the Sprites API"},
 }
 
+// The five largest before sockets were dialled without a transport around them, requests pulled over one subscription, and
+// marks and links read beside the lease (2026-11-30, 2,000 jobs, instant emulator).
+var (
+	profileBefore = []profileShare{
+		{"the broker", 18}, {"HTTP on both sides of the Sprites API", 16}, {"the client of the broker", 13},
+		{"the Sprites client: a fresh connection and WebSocket per exec", 13}, {"journal, queue and links", 11},
+	}
+	allocsBefore = []profileShare{
+		{"the broker", 26}, {"HTTP on both sides of the Sprites API", 17}, {"the client of the broker", 16},
+		{"the Sprites client: a fresh connection and WebSocket per exec", 14}, {"journal, queue and links", 13},
+	}
+	memoryBefore = memoryFigures{Bytes: 251 << 10, Objects: 2460}
+)
+
 // shares sums a profile up by part and gives the five largest.
 func shares(data []byte, sampleType string) ([]profileShare, error) {
 	p, err := profile.Parse(bytes.NewReader(data))

@@ -49,7 +49,7 @@ func (b *Bus) lastOn(ctx context.Context, stream, subject string) (*storedMsg, e
 }
 
 // alone reports whether the broker is one server, which holds the only copy of every stream, so that a direct get sees
-// whatever was confirmed.
+// whatever was confirmed. A mirror that answers direct gets for these streams (mirror_direct) would break that.
 func (b *Bus) alone() bool { return b.cfg.DirectReads && b.nc.ConnectedClusterName() == "" }
 
 // directGet asks the stream itself, in whichever server, for one message.
