@@ -114,17 +114,24 @@ type Failure struct {
 	Status    int    `json:"status,omitempty"`
 	Code      string `json:"code,omitempty"`
 	RequestID string `json:"request_id,omitempty"`
+	// Held is true when the fleet's gate held the try back: the provider was not asked.
+	Held bool `json:"held,omitempty"`
 }
 
-// Fail notes a failed try and counts the attempt.
+// Fail notes a failed try. One that was held back counts no attempt, and replaces the one before it that was held back, too.
 func (r *Record) Fail(f Failure, since time.Time) {
 	f.Attempt = r.Attempt
 	kept := append([]Failure(nil), r.Failures...)
-	if len(kept) >= MaxFailures {
+	switch n := len(kept); {
+	case f.Held && n > 0 && kept[n-1].Held:
+		kept = kept[:n-1]
+	case n >= MaxFailures:
 		kept = append(kept[:1], kept[2:]...)
 	}
 	r.Failures = append(kept, f)
-	r.Attempt++
+	if !f.Held {
+		r.Attempt++
+	}
 	if r.TryingSince.IsZero() {
 		r.TryingSince = since
 	}

@@ -155,6 +155,7 @@ type LetterAttempt struct {
 	Status       int       `json:"status,omitempty"`
 	Code         string    `json:"code,omitempty"`
 	Error        string    `json:"error,omitempty"`
+	Held         bool      `json:"held,omitempty"`       // the fleet's gate held it back: the provider was not asked
 	RequestID    string    `json:"request_id,omitempty"` // the provider's
 	RetryAfterMs int64     `json:"retry_after_ms,omitempty"`
 }

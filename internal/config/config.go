@@ -48,6 +48,7 @@ type Config struct {
 	HardExpiry      time.Duration `env:"WAKEBUS_HARD_EXPIRY" default:"24h" min:"0s" max:"8760h" roles:"worker client" doc:"A conversation's sandbox that was idle for this long is torn down and made anew by the next command. 0s = never."`
 	DialTimeout     time.Duration `env:"WAKEBUS_DIAL_TIMEOUT" default:"1m" min:"1s" max:"10m" roles:"worker gateway client" doc:"How long opening a connection to a Sprite may take; a cold wake must fit."`
 	CreatePatience  time.Duration `env:"WAKEBUS_CREATE_PATIENCE" default:"5m" min:"1s" max:"12h" roles:"worker" doc:"How long a job waits for a rate limited create before it fails and is dead-lettered."`
+	OutagePatience  time.Duration `env:"WAKEBUS_OUTAGE_PATIENCE" default:"1m30s" min:"1s" max:"12h" roles:"worker" doc:"How long a job is tried while the provider is away before it fails and is dead-lettered. The number of tries may end it sooner."`
 	StreamBytes     Size          `env:"WAKEBUS_STREAM_BYTES" default:"8MiB" min:"1KiB" max:"64MiB" roles:"worker" doc:"Output that a job streams to its caller unless its request says otherwise."`
 	StreamHardCap   Size          `env:"WAKEBUS_STREAM_HARD_CAP" default:"64MiB" min:"1KiB" max:"1GiB" roles:"worker" doc:"Output that a command may produce in all before it is stopped."`
 	SpriteRAMMB     int           `env:"WAKEBUS_SPRITE_RAM_MB" default:"2048" min:"256" max:"65536" unit:"MB" roles:"worker" doc:"Memory that a new Sprite asks for."`

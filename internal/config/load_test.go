@@ -62,7 +62,7 @@ func TestTheDefaultsAreThoseOfTheDocumentedSurface(t *testing.T) {
 		"slots": {c.Slots, 16}, "drain": {c.DrainGrace, 30 * time.Second}, "admin": {c.AdminAddr, config.Addr("127.0.0.1:0")},
 		"backlog": {c.TenantBacklog, 100}, "file": {c.LimitFile, 4}, "tenant": {c.LimitTenant, 50}, "global": {c.LimitGlobal, 0},
 		"ttl": {c.LeaseTTL, 30 * time.Second}, "expiry": {c.HardExpiry, 24 * time.Hour}, "dial": {c.DialTimeout, time.Minute},
-		"patience": {c.CreatePatience, 5 * time.Minute}, "stream": {c.StreamBytes, config.Size(8 << 20)},
+		"patience": {c.CreatePatience, 5 * time.Minute}, "outage patience": {c.OutagePatience, 90 * time.Second}, "stream": {c.StreamBytes, config.Size(8 << 20)},
 		"cap": {c.StreamHardCap, config.Size(64 << 20)}, "ram": {c.SpriteRAMMB, 2048}, "cpus": {c.SpriteCPUs, 2},
 		"disk": {c.SpriteStorageGB, 5}, "terminal": {c.TerminalAddr, config.Addr("127.0.0.1:8787")},
 		"window": {c.TerminalDetachWindow, 30 * time.Minute}, "mode": {c.AuthzMode, config.AuthGrant},

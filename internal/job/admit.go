@@ -27,6 +27,14 @@ func leaseID(k bus.RunKey, attempt int) string {
 	return k.Tenant + "." + k.Job + "." + strconv.Itoa(k.Run) + "." + strconv.Itoa(attempt)
 }
 
+// leaseKind is which limits the run counts against.
+func (r *run) leaseKind() lease.Kind {
+	if r.req.kind == bus.KindTerminal {
+		return lease.KindTerminal
+	}
+	return lease.KindExec
+}
+
 func (r *run) leaseRequest(kind lease.Kind) lease.Request {
 	return r.leaseRequestOf(kind, r.chain.Record())
 }
@@ -34,10 +42,10 @@ func (r *run) leaseRequest(kind lease.Kind) lease.Request {
 func (r *run) leaseRequestOf(kind lease.Kind, rec bus.Record) lease.Request {
 	scopes := lease.Scopes(kind, r.key.Tenant, r.actor.User, string(r.actor.Tier), r.w.cfg.Limits)
 	hold := holdMargin
+	if r.waits() {
+		scopes = lease.Waiting(scopes)
+	}
 	if q := r.req.exec; q != nil {
-		if q.Waits() {
-			scopes = lease.Waiting(scopes)
-		}
 		if q.Serial() {
 			// Serial order always waits, and it is asked first: a job in line takes no slot of its user's.
 			scopes = append([]lease.Scope{lease.SerialScope(r.key.Tenant, q.ConversationID)}, scopes...)
@@ -97,6 +105,10 @@ func (r *run) full(d *lease.Denied) *ending {
 		}
 		return deniedAfter(plan.ReasonConcurrencyLimit, held+".", d.RetryAfter)
 	case lease.LineFull:
+		if r.req.replay {
+			// Its operator started a thousand of one user's, and cannot know that they do not fit into a line.
+			return park(bus.WaitLimit, d.Scope.Label(), r.w.now().Add(r.w.jitter(limitRetry)), held+"; as many of the tenant's jobs wait as may")
+		}
 		return deniedAfter(plan.ReasonRateLimited, "As many of the tenant's jobs wait as may.", d.RetryAfter)
 	case lease.Parked:
 	}
@@ -112,11 +124,12 @@ func (r *run) full(d *lease.Denied) *ending {
 	return park(what, d.Scope.Label(), r.w.now().Add(r.w.jitter(wait)), held)
 }
 
+// waits reports whether the run waits for a slot of its user's. A replay does, whatever its request said: its caller is
+// gone, and its operator replays several of one user's at once.
+func (r *run) waits() bool { return r.req.replay || r.req.exec != nil && r.req.exec.Waits() }
+
 // inLine reports whether the run may stand in a line for a slot.
-func (r *run) inLine() bool {
-	q := r.req.exec
-	return q != nil && (q.Waits() || q.Serial())
-}
+func (r *run) inLine() bool { return r.waits() || r.req.exec != nil && r.req.exec.Serial() }
 
 // leaveLine takes a run that ends out of the lines, so that no freed slot is kept for it. It is an accelerator: a call
 // that is lost costs the next in line its own look.
@@ -126,7 +139,7 @@ func (r *run) leaveLine(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, releaseWithin)
 	defer cancel()
-	if err := r.w.leases.Leave(ctx, r.leaseRequest(lease.KindExec)); err != nil {
+	if err := r.w.leases.Leave(ctx, r.leaseRequest(r.leaseKind())); err != nil {
 		r.log.Debug().Err(err).Msg("run left in line; its place runs out")
 	}
 }
@@ -137,17 +150,23 @@ func (w *Worker) leaveParked(ctx context.Context, key bus.RunKey, rec bus.Record
 	if err != nil || !ok || rec.Actor == nil {
 		return
 	}
-	q, err := bus.ParseExec(parked.Data, bus.WithHardCap(w.cfg.StreamHardCap))
-	if err != nil {
+	body, replay := parked.Data, parked.Header.Get(bus.HeaderReplayOf) != ""
+	if replay {
+		if body, _, err = w.openReplay(ctx, bus.LetterID{Tenant: key.Tenant, Job: key.Job}); err != nil {
+			return
+		}
+	}
+	req := &request{key: key, kind: parked.Kind, replay: replay}
+	if err := req.parse(body, w.cfg.StreamHardCap); err != nil {
 		return
 	}
-	r := &run{w: w, key: key, req: &request{key: key, kind: bus.KindExec, exec: q}, actor: *rec.Actor, log: w.log}
+	r := &run{w: w, key: key, req: req, actor: *rec.Actor, log: w.log}
 	if !r.inLine() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, releaseWithin)
 	defer cancel()
-	if err := w.leases.Leave(ctx, r.leaseRequestOf(lease.KindExec, rec)); err != nil {
+	if err := w.leases.Leave(ctx, r.leaseRequestOf(r.leaseKind(), rec)); err != nil {
 		w.log.Debug().Err(err).Stringer("run", key).Msg("run left in line; its place runs out")
 	}
 }

@@ -37,6 +37,8 @@ type AppConfig struct {
 	Quarantine time.Duration
 	// Sprites edits the client's configuration, for tests and the demo. Defaults to nothing.
 	Sprites func(*sprites.Config)
+	// Leases edits the lease manager's configuration, for tests. Defaults to nothing.
+	Leases func(*lease.Config)
 	// Worker edits the worker's configuration, for tests and the demo. Defaults to nothing.
 	Worker func(*Config)
 }
@@ -85,6 +87,9 @@ func (o AppConfig) withDefaults(cfg config.Config) AppConfig {
 	if o.Sprites == nil {
 		o.Sprites = func(*sprites.Config) {}
 	}
+	if o.Leases == nil {
+		o.Leases = func(*lease.Config) {}
+	}
 	if o.Worker == nil {
 		o.Worker = func(*Config) {}
 	}
@@ -108,10 +113,12 @@ func (a *App) connect(ctx context.Context, opt AppConfig) error {
 			errs = append(errs, fmt.Errorf("NATS_URL: %w", err))
 		}
 	}
-	m, err := lease.Open(ctx, lease.Config{
+	lc := lease.Config{
 		URL: c.RedisURL.Reveal(), TTL: c.LeaseTTL, Quarantine: opt.Quarantine, ParkedMax: c.TenantBacklog,
 		Logger: &a.log.Logger, Registerer: opt.Registry,
-	})
+	}
+	opt.Leases(&lc)
+	m, err := lease.Open(ctx, lc)
 	if err != nil {
 		errs = append(errs, fmt.Errorf("REDIS_URL: %w", err))
 	}
@@ -244,7 +251,7 @@ func (a *App) workerConfig(opt AppConfig) Config {
 		return m
 	}
 	return Config{
-		Slots: c.Slots, DrainGrace: grace(c.DrainGrace), LeaseTTL: c.LeaseTTL, HardExpiry: c.HardExpiry, CreatePatience: c.CreatePatience,
+		Slots: c.Slots, DrainGrace: grace(c.DrainGrace), LeaseTTL: c.LeaseTTL, HardExpiry: c.HardExpiry, CreatePatience: c.CreatePatience, OutagePatience: c.OutagePatience,
 		Limits:      lease.Limits{Exec: tiers(c.LimitExec), Terminal: tiers(c.LimitTerminal), File: c.LimitFile, Tenant: c.LimitTenant, Global: c.LimitGlobal},
 		StreamBytes: c.StreamBytes.Bytes(), StreamHardCap: c.StreamHardCap.Bytes(), EgressAllow: c.EgressAllow, DeploymentID: c.DeploymentID,
 		TenantBacklog: c.TenantBacklog, CanaryEvery: c.CanaryEvery, Version: opt.Build.Version, Logger: a.log.Logger, Registerer: opt.Registry,

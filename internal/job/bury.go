@@ -21,6 +21,7 @@ func failureOf(step string, err error, at time.Time) bus.Failure {
 	if f.Class == "" {
 		f.Class = "error"
 	}
+	f.Held = heldBack(err)
 	return f
 }
 
@@ -67,8 +68,11 @@ func (w *Worker) letter(q *request, body *bus.ResultBody, d *bus.Delivery) (bus.
 		Traceparent: d.Header.Get(bus.HeaderTraceparent), Request: q.sha,
 	}
 	for _, f := range rec.Failures {
-		l.AddAttempt(bus.LetterAttempt{At: f.At, Step: f.Step, Class: f.Class, Status: f.Status, Code: f.Code, RequestID: f.RequestID})
-		l.Step, l.Status, l.Code = f.Step, f.Status, f.Code
+		l.AddAttempt(bus.LetterAttempt{At: f.At, Step: f.Step, Class: f.Class, Status: f.Status, Code: f.Code, RequestID: f.RequestID, Held: f.Held})
+		if !f.Held || l.Step == "" {
+			// What the provider said groups letters; that it was asked no more does not.
+			l.Step, l.Status, l.Code = f.Step, f.Status, f.Code
+		}
 	}
 	l.AttemptCount = max(l.AttemptCount, body.Timing.Attempts)
 	l.Fingerprint = bus.Fingerprint(l.Class, l.Status, l.Code, l.Step)

@@ -114,8 +114,7 @@ func (w *Worker) touch(ctx context.Context, snap session.Snapshot, log logger) {
 }
 
 // openReplay reads the request that an operator replays out of its dead letter.
-func (w *Worker) openReplay(ctx context.Context, d *bus.Delivery) ([]byte, *bus.Letter, error) {
-	id := bus.LetterID{Tenant: d.Tenant, Job: d.Header.Get(bus.HeaderReplayOf)}
+func (w *Worker) openReplay(ctx context.Context, id bus.LetterID) ([]byte, *bus.Letter, error) {
 	letter, err := w.bus.Letter(ctx, id)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read dead letter %s: %w", id, err)

@@ -108,7 +108,7 @@ func (r *run) tearDown(ctx context.Context) *ending {
 				return r.linkEnding("take", err)
 			}
 			if snap.Busy(hold.Run) != nil {
-				return park(bus.WaitLink, snap.Link.Holder, r.w.now().Add(r.w.jitter(linkRetry)), "another run prepares this session")
+				return park(bus.WaitLink, snap.Link.Holder, r.linkAgain(), "another run prepares this session")
 			}
 		}
 		facts := snap.Facts(r.w.now())
@@ -136,13 +136,13 @@ func (r *run) tearDown(ctx context.Context) *ending {
 		}
 		return failed(plan.ReasonError, bus.ClassExecutionFailed, "", fmt.Errorf("plan %q does not end a session", decided.Action))
 	}
-	return park(bus.WaitLink, "", r.w.now().Add(r.w.jitter(linkRetry)), "the session kept changing")
+	return park(bus.WaitLink, "", r.linkAgain(), "the session kept changing")
 }
 
 // takeForEnd takes the link from a run that has ended; its jobs were canceled just now.
 func (r *run) takeForEnd(ctx context.Context, snap session.Snapshot, hold session.Hold) (session.Snapshot, error) {
-	until, err := r.w.heldUntil(ctx, snap)
-	if err != nil || !until.IsZero() {
+	held, err := r.w.held(ctx, snap)
+	if err != nil || held {
 		return snap, err
 	}
 	return r.w.links.TakeHold(ctx, snap, hold)

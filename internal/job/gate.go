@@ -15,11 +15,11 @@ type providerGate struct{ gate *lease.Gate }
 var _ sprites.Gate = providerGate{}
 
 // Enter asks for one call.
-func (g providerGate) Enter(ctx context.Context, op sprites.Operation, tenant string) error {
-	err := g.gate.Enter(ctx, string(op), tenant)
+func (g providerGate) Enter(ctx context.Context, op sprites.Operation, tenant string) (sprites.Pass, error) {
+	pass, err := g.gate.Enter(ctx, string(op), tenant)
 	var closed *lease.GateClosed
 	if !errors.As(err, &closed) {
-		return err
+		return sprites.Pass(pass), err
 	}
 	class := sprites.Class(closed.Why)
 	switch class {
@@ -30,12 +30,12 @@ func (g providerGate) Enter(ctx context.Context, op sprites.Operation, tenant st
 	default:
 		class = sprites.ClassRateLimited // a tenant's share, or somebody else is probing
 	}
-	return &sprites.GateClosed{Op: op, Class: class, RetryAfter: closed.RetryAfter}
+	return "", &sprites.GateClosed{Op: op, Class: class, RetryAfter: closed.RetryAfter}
 }
 
 // Report says how the call ended.
-func (g providerGate) Report(ctx context.Context, op sprites.Operation, tenant string, o sprites.Outcome) {
-	g.gate.Report(ctx, string(op), tenant, string(o.Class), o.RetryAfter)
+func (g providerGate) Report(ctx context.Context, op sprites.Operation, pass sprites.Pass, o sprites.Outcome) {
+	g.gate.Report(ctx, string(op), string(pass), string(o.Class), o.RetryAfter)
 }
 
 // fleetSwitch holds the fleet-wide switch as last heard.

@@ -5,7 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,14 +16,17 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/wakebus/wakebus/internal/bus"
-	"github.com/wakebus/wakebus/internal/job"
 	"github.com/wakebus/wakebus/internal/plan"
-	"github.com/wakebus/wakebus/internal/sprites"
 	"github.com/wakebus/wakebus/internal/sprites/emulator"
 )
 
 // replay does what an operator does: mark, then park. It reports false when another operator was first.
 func (h *house) replay(t testing.TB, id, by string) bool {
+	t.Helper()
+	return h.replayUntil(t, id, by, 5*time.Minute)
+}
+
+func (h *house) replayUntil(t testing.TB, id, by string, patience time.Duration) bool {
 	t.Helper()
 	entry, err := h.bus.MarkReplaying(t.Context(), bus.LetterID{Tenant: tenant, Job: id}, bus.ReplayOptions{By: by})
 	var refused *bus.ReplayRefused
@@ -35,7 +38,7 @@ func (h *house) replay(t testing.TB, id, by string) bool {
 		return false
 	}
 	g := grant{"iss": "ops", "sub": by, "job": id}.header(t).Get(bus.HeaderGrant)
-	if err := h.bus.ParkReplay(t.Context(), entry, bus.Replay{At: time.Now(), Deadline: time.Now().Add(5 * time.Minute), Grant: g}); err != nil {
+	if err := h.bus.ParkReplay(t.Context(), entry, bus.Replay{At: time.Now(), Deadline: time.Now().Add(patience), Grant: g}); err != nil {
 		t.Error(err)
 	}
 	return true
@@ -56,81 +59,29 @@ func (h *house) streams(t testing.TB) jetstream.JetStream {
 	return js
 }
 
-// During an outage every job ends in a letter; a canary stops at its first failures; afterwards all are replayed, each
-// runs once, with the environment and stdin of its first request, and of two operators each letter has one.
-// It is not parallel: its many worlds in one would starve the others of two cores.
-func TestAnOutageEndsInLettersThatReplayOnce(t *testing.T) {
-	n := 8
-	if v := os.Getenv("WAKEBUS_TEST_OUTAGE_JOBS"); v != "" {
-		var err error
-		if n, err = strconv.Atoi(v); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c := &clock{}
-	h := build(t, workers(2), settings("WAKEBUS_TENANT_BACKLOG", "2000"), eachWorker(func(_ int, cfg *job.Config) { cfg.Clock = c }),
-		eachApp(func(_ int, a *job.AppConfig) {
-			a.Sprites = func(sc *sprites.Config) {
-				sc.Sleep = func(ctx context.Context, d time.Duration) error {
-					if c.ahead.Load() < 0 {
-						return ctx.Err()
-					}
-					t := time.NewTimer(d)
-					defer t.Stop()
-					select {
-					case <-t.C:
-						return nil
-					case <-ctx.Done():
-						return ctx.Err()
-					}
-				}
-			}
-		}))
-	h.fault(t, emulator.Fault{Route: "sprite.*", Do: emulator.FaultStatus, Status: 503})
-	// A clock that is behind makes each wait due at once: the outage lasts for hours in a moment.
-	c.ahead.Store(-int64(time.Hour))
+// Replays of one user's jobs, started at once by two operators, wait for the user's only slot in place of being denied: each
+// runs once. Their readable copies show neither environment nor stdin.
+func TestReplaysOfOneUserWaitForTheSlotAndRunOnce(t *testing.T) {
+	t.Parallel()
+	const n = 5
+	h := build(t, workers(2))
+	h.fault(t, emulator.Fault{Route: "sprite.create", Do: emulator.FaultStatus, Status: 400, Times: n})
 	jobs := make([]*asked, n)
 	for i := range jobs {
 		id := "out" + strconv.Itoa(i)
-		jobs[i] = h.exec(t, bus.ExecRequest{JobID: id, ConversationID: id, Shell: `echo x >>ran; wc -l <ran; echo "$MINE"; cat`,
-			Env: map[string]string{"MINE": "env of " + id}, Stdin: []byte("stdin of " + id)}, grant{"sub": id})
-	}
-	for _, a := range jobs {
-		r := a.result()
-		outcome(t, r, plan.OutcomeFailed, plan.ReasonProvisionFailed)
-		l := h.deadLetter(t, a.job, bus.LetterDead)
-		if l.Class != bus.ClassProvisionUnavailable || l.AttemptCount < 6 || l.Actor == nil || l.Actor.User != a.job {
-			t.Errorf("letter %s: class %s, %d attempts, actor %+v", a.job, l.Class, l.AttemptCount, l.Actor)
+		jobs[i] = h.exec(t, bus.ExecRequest{JobID: id, ConversationID: id, Shell: `echo x >>ran; wc -l <ran; echo "$MINE"; cat; sleep 0.2`,
+			Env: map[string]string{"MINE": "env of " + id}, Stdin: []byte("stdin of " + id)}, grant{"sub": "ann"})
+		outcome(t, jobs[i].result(), plan.OutcomeFailed, plan.ReasonProvisionFailed)
+		l := h.deadLetter(t, id, bus.LetterDead)
+		if l.Class != bus.ClassProvisionInvalid || l.Actor == nil || l.Actor.User != "ann" {
+			t.Errorf("letter %s: class %s, actor %+v", id, l.Class, l.Actor)
 		}
 		if strings.Contains(string(l.Redacted), "env of") || strings.Contains(string(l.Redacted), base64.StdEncoding.EncodeToString([]byte("stdin of"))[:8]) {
 			t.Error("the readable copy shows the environment or stdin")
 		}
 	}
-	// Four tries in each of six attempts would be the calls without a breaker.
-	if calls := h.inst.Emulator().Count("sprite.*", ""); calls >= n*24 {
-		t.Errorf("%d calls: no breaker opened", calls)
-	}
-	canary := min(3, n)
-	for _, a := range jobs[:canary] {
-		h.replay(t, a.job, "ops")
-	}
-	failures := 0
-	for _, a := range jobs[:canary] {
-		if r := a.result(); r.Outcome == plan.OutcomeFailed {
-			failures++
-			if l := h.deadLetter(t, a.job, bus.LetterDead); l.Run != 1 {
-				t.Errorf("letter %s is about run %d", a.job, l.Run)
-			}
-		}
-	}
-	if failures != canary {
-		t.Fatalf("%d of %d canaries failed during the outage", failures, canary)
-	}
-	h.inst.Emulator().ClearFaults()
-	c.ahead.Store(0)
-	h.inst.Redis().FlushAll() // the breaker opens by its probes within half a minute; the test does not wait for it
 	wins := make([]int, n)
-	var mu sync.Mutex
+	var mu sync.Mutex // protects wins
 	var group sync.WaitGroup
 	for _, who := range []string{"ann", "ben"} {
 		group.Go(func() {
@@ -144,6 +95,7 @@ func TestAnOutageEndsInLettersThatReplayOnce(t *testing.T) {
 		})
 	}
 	group.Wait()
+	waited := 0
 	for i, a := range jobs {
 		if wins[i] != 1 {
 			t.Errorf("letter %s was replayed %d times", a.job, wins[i])
@@ -153,8 +105,36 @@ func TestAnOutageEndsInLettersThatReplayOnce(t *testing.T) {
 		if want := "1\nenv of " + a.job + "\nstdin of " + a.job; a.stdout() != want {
 			t.Errorf("%s printed %q", a.job, a.stdout())
 		}
+		if slices.Contains(a.waits(), bus.WaitLimit) {
+			waited++
+		}
 		h.deadLetter(t, a.job, bus.LetterResolved)
 	}
+	if waited == 0 {
+		t.Error("no replay had to wait: this shows nothing")
+	}
+	h.free(t, h.leases(t))
+}
+
+// A replay that gets no slot until its deadline is dead again and says so; it does not wait for ever.
+func TestAReplayWaitsForASlotUntilItsDeadlineOnly(t *testing.T) {
+	t.Parallel()
+	h := build(t)
+	h.fault(t, emulator.Fault{Route: "sprite.create", Do: emulator.FaultStatus, Status: 400, Times: 1})
+	a := h.exec(t, bus.ExecRequest{JobID: "late", ConversationID: "late", Shell: "true"}, grant{"sub": "ann"})
+	outcome(t, a.result(), plan.OutcomeFailed, plan.ReasonProvisionFailed)
+	h.deadLetter(t, "late", bus.LetterDead)
+	first, release := h.latch(t, "c", grant{"sub": "ann"})
+	if !h.replayUntil(t, "late", "ops", 2*time.Second) {
+		t.Fatal("refused")
+	}
+	outcome(t, a.result(), plan.OutcomeExpired, "")
+	if l := h.deadLetter(t, "late", bus.LetterDead); l.Class != bus.ClassReplayDenied || l.Step != "deadline" || l.Run != 1 {
+		t.Errorf("letter: class %s, step %s, run %d", l.Class, l.Step, l.Run)
+	}
+	release()
+	exited(t, first.result(), 0)
+	h.free(t, h.leases(t))
 }
 
 // A terminal that could not be opened replays its provisioning, and gives the slot back: nobody waits for it.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -236,19 +237,25 @@ func (h *house) ending(t testing.TB, conversation string) *asked {
 // until reads up to the first event of a kind.
 func (a *asked) until(kind bus.EventKind) bus.Event {
 	a.t.Helper()
+	return a.first(kind)
+}
+
+// first reads up to the first event of one of the kinds.
+func (a *asked) first(kinds ...bus.EventKind) bus.Event {
+	a.t.Helper()
 	ctx, cancel := context.WithTimeout(a.t.Context(), 150*time.Second)
 	defer cancel()
 	for {
 		e, err := a.reader.Next(ctx)
 		if err != nil {
-			kinds := make([]string, 0, len(a.events))
+			had := make([]string, 0, len(a.events))
 			for _, e := range a.events {
-				kinds = append(kinds, string(e.Kind))
+				had = append(had, string(e.Kind))
 			}
-			a.t.Fatalf("job %s: no %s after %s: %v", a.job, kind, strings.Join(kinds, " "), err)
+			a.t.Fatalf("job %s: no %v after %s: %v", a.job, kinds, strings.Join(had, " "), err)
 		}
 		a.events = append(a.events, e)
-		if e.Kind == kind {
+		if slices.Contains(kinds, e.Kind) {
 			return e
 		}
 	}

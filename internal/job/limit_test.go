@@ -190,3 +190,36 @@ func TestCase48AnOutageOfRedisDeniesNobody(t *testing.T) {
 		t.Errorf("dead letters: %v (%v)", stats.ByState, err)
 	}
 }
+
+// Case 22: after the provider's creation limit each tenant has a share of creations, so that one tenant's many
+// conversations cannot starve another's first.
+func TestCase22OneTenantsCreationsLeaveAnothersItsShare(t *testing.T) {
+	t.Parallel()
+	h := build(t)
+	h.fault(t, emulator.Fault{Route: "sprite.create", Do: emulator.FaultStatus, Status: 429, Times: 1, Headers: map[string]string{"Retry-After": "1"},
+		Body: `{"error":"sprite_creation_rate_limited","retry_after_seconds":1}`})
+	first := h.execFor(t, "greedy", bus.ExecRequest{JobID: "g", ConversationID: "g", Shell: "true"}, grant{"sub": "g"})
+	exited(t, first.result(), 0)
+	if !slices.Contains(first.waits(), bus.WaitRate) {
+		t.Fatalf("it waited for %v", first.waits())
+	}
+	var many []*asked
+	for i := range 8 {
+		id := "g" + strconv.Itoa(i)
+		many = append(many, h.execFor(t, "greedy", bus.ExecRequest{JobID: id, ConversationID: id, Shell: "true"}, grant{"sub": id}))
+	}
+	held := 0
+	for _, a := range many {
+		if a.first(bus.EventWaiting, bus.EventResult).Kind == bus.EventWaiting {
+			held++
+		}
+	}
+	if held < 3 {
+		t.Errorf("%d of 8 creations wait; a share is 5", held)
+	}
+	modest := h.execFor(t, "modest", bus.ExecRequest{JobID: "m", ConversationID: "m", Shell: "true"}, grant{"sub": "m"})
+	exited(t, modest.result(), 0)
+	if waits := modest.waits(); len(waits) > 0 {
+		t.Errorf("another tenant's first creation waited for %v", waits)
+	}
+}

@@ -16,8 +16,9 @@ import (
 const (
 	// maxPlans bounds how often a run plans anew because the link changed under it or the Sprite was gone.
 	maxPlans = 6
-	// linkRetry is how long a run waits for another that holds the link.
-	linkRetry = time.Second
+	// linkRetry is how long a run waits at first for another that holds the link; linkRetryMost at last. Each look costs a
+	// few messages, and a conversation's runs may wait together.
+	linkRetry, linkRetryMost = time.Second, 15 * time.Second
 	// gonePatience is how long the name of a deleted Sprite may take to read 404.
 	gonePatience = 20 * time.Second
 	// dutyHold is how long a sweep or a reclaim holds a link: longer than its delete can take, so that a duty whose
@@ -59,7 +60,14 @@ func (p *preparation) do(ctx context.Context) *ending {
 			return e
 		}
 	}
-	return park(bus.WaitLink, "", p.w.now().Add(p.w.jitter(linkRetry)), "the session kept changing")
+	return park(bus.WaitLink, "", p.linkAgain(), "the session kept changing")
+}
+
+// linkAgain is when to look again at a link that is not free: the longer the run has waited, the later.
+func (r *run) linkAgain() time.Time {
+	now := r.w.now()
+	waited := now.Sub(r.chain.Record().QueuedAt)
+	return now.Add(r.w.jitter(min(max(linkRetry, waited/4), linkRetryMost)))
 }
 
 // decide looks at the link, takes its hold when a run that is gone has it, and plans.
@@ -138,12 +146,12 @@ func (p *preparation) freshStart() bool {
 
 // takeHold takes the link over from a run that has ended, else waits for it.
 func (p *preparation) takeHold(ctx context.Context, snap session.Snapshot) (session.Snapshot, *ending) {
-	until, e := p.w.heldUntil(ctx, snap)
-	if e != nil {
-		return snap, p.journal("read the journal of the link's holder", e)
+	held, err := p.w.held(ctx, snap)
+	if err != nil {
+		return snap, p.journal("read the journal of the link's holder", err)
 	}
-	if !until.IsZero() {
-		return snap, park(bus.WaitLink, snap.Link.Holder, until, "another run prepares this session")
+	if held {
+		return snap, park(bus.WaitLink, snap.Link.Holder, p.linkAgain(), "another run prepares this session")
 	}
 	taken, err := p.w.links.TakeHold(ctx, snap, p.hold)
 	if err != nil {
@@ -152,28 +160,24 @@ func (p *preparation) takeHold(ctx context.Context, snap session.Snapshot) (sess
 	return taken, nil
 }
 
-// heldUntil says when to look again at a link that somebody holds; zero when the hold is over: the holder's run has
-// ended, or the time of a duty that is no run has run out.
-func (w *Worker) heldUntil(ctx context.Context, snap session.Snapshot) (time.Time, error) {
-	again := w.now().Add(w.jitter(linkRetry))
+// held reports whether somebody still holds a link. The hold is over when the holder's run has ended, or is parked before it could make anything, or the time of a duty that is no run has run out. Of a conversation's
+// runs, which an outage parks, none waits for another's patience; a create of the parked one whose answer was lost is
+// adopted. A tear-down is not taken over from a parked run: its delete may be on its way.
+func (w *Worker) held(ctx context.Context, snap session.Snapshot) (bool, error) {
 	key, err := bus.ParseRunKey(snap.Link.Holder)
 	if err != nil {
 		// A sweep or a reclaim: its delete may still be on its way, and must not meet the next Sprite of this name.
-		if time.Since(snap.Link.HeldAt) < dutyHold {
-			return again, nil
-		}
-		return time.Time{}, nil
+		return time.Since(snap.Link.HeldAt) < dutyHold, nil
 	}
-	_, rec, err := w.bus.LastState(ctx, key)
+	last, rec, err := w.bus.LastState(ctx, key)
 	switch {
 	case errors.Is(err, bus.ErrNoJournal):
-		return time.Time{}, nil
+		return false, nil
 	case err != nil:
-		return time.Time{}, err
-	case rec.Phase == plan.PhaseResult:
-		return time.Time{}, nil
+		return false, err
 	}
-	return again, nil
+	over := rec.Phase == plan.PhaseResult || last.Owner == bus.NoOwner && snap.State() == plan.LinkCreating
+	return !over, nil
 }
 
 // linkEnding turns a failed change of the link into an ending: planned anew on a conflict, by parking shortly.
@@ -183,7 +187,7 @@ func (r *run) linkEnding(what string, err error) *ending {
 	}
 	var busy *session.Busy
 	if errors.Is(err, session.ErrConflict) || errors.As(err, &busy) {
-		return park(bus.WaitLink, "", r.w.now().Add(r.w.jitter(linkRetry)), "the session changed meanwhile")
+		return park(bus.WaitLink, "", r.linkAgain(), "the session changed meanwhile")
 	}
 	if errors.Is(err, bus.ErrUnreachable) {
 		return &ending{kind: kindAbandon, cause: fmt.Errorf("%s session link: %w", what, err)}
@@ -413,22 +417,18 @@ func (r *run) provisionFailed(ctx context.Context, what string, err error) *endi
 	now, rec, rule := r.w.now(), r.chain.Record(), rule(err)
 	failure := failureOf(what, err, now)
 	r.w.lastFailure.Store(&failure)
-	burned, since := 1, now
-	for i, f := range rec.Failures {
-		if i == 0 {
-			since = f.At
-		}
-		if !retryRules[sprites.Class(f.Class)].patient {
-			burned++
-		}
-	}
+	since := now
 	if !rec.TryingSince.IsZero() {
 		since = rec.TryingSince
 	}
-	delay := rule.delay(len(rec.Failures)+1, retryAfter(err), r.w.random())
-	patient := rule.patient && now.Add(delay).Sub(since) <= r.w.cfg.CreatePatience
-	if patient || !rule.patient && burned < rule.attempts {
-		e := park(rule.wait, "", now.Add(delay), failure.Class+" while trying to "+what)
+	tried := trying{held: failure.Held, failures: rec.Failures, spent: now.Sub(since), hint: retryAfter(err), random: r.w.random(),
+		create: r.w.cfg.CreatePatience, outage: r.w.cfg.OutagePatience}
+	if delay, again := rule.next(tried); again {
+		why := failure.Class + " while trying to " + what
+		if failure.Held {
+			why = "held back: the provider was " + failure.Class + " for others"
+		}
+		e := park(rule.wait, "", now.Add(delay), why)
 		e.cause = err
 		e.mutate = func(rec *bus.Record) { rec.Fail(failure, since) }
 		return e

@@ -85,7 +85,7 @@ func (w *Worker) read(ctx context.Context, d *bus.Delivery) (*request, *ending, 
 	body := d.Data
 	var letter *bus.Letter
 	if d.Replay {
-		opened, found, err := w.openReplay(ctx, d)
+		opened, found, err := w.openReplay(ctx, bus.LetterID{Tenant: d.Tenant, Job: d.Header.Get(bus.HeaderReplayOf)})
 		if err != nil {
 			return nil, nil, err
 		}

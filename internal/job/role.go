@@ -96,8 +96,8 @@ func (w *Worker) ReclaimOnce(ctx context.Context) error {
 // reclaim finishes one tear-down that its holder has left behind. It takes the hold first: two deletes at once could hit
 // the Sprite that comes next.
 func (w *Worker) reclaim(ctx context.Context, snap session.Snapshot) error {
-	until, err := w.heldUntil(ctx, snap)
-	if err != nil || !until.IsZero() {
+	held, err := w.held(ctx, snap)
+	if err != nil || held {
 		return err
 	}
 	if snap.Link.EndedSeq > 0 && snap.Link.EndedSeq < snap.Link.RevivedSeq {

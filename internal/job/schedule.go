@@ -49,6 +49,66 @@ func rule(err error) retryRule {
 	return retryRule{reason: plan.ReasonError, letter: bus.ClassExecutionFailed}
 }
 
+// heldMost is the longest that a run which an outage's gate holds back sleeps without asking again. A parked run's look
+// costs a few messages, and a thousand of them may wait.
+const heldMost = 20 * time.Second
+
+// trying is what a run has tried so far, its newest failure apart.
+type trying struct {
+	// held is true when the newest failure was the gate's, not the provider's.
+	held     bool
+	failures []bus.Failure
+	// spent is the time since the first failure.
+	spent, hint time.Duration
+	random      float64
+	// create and outage are the patience with a provider that says "not now" and with one that is away.
+	create, outage time.Duration
+}
+
+// burned counts the tries that a provider failed, the newest included.
+func (t trying) burned() int {
+	n := 0
+	if !t.held {
+		n++
+	}
+	for _, f := range t.failures {
+		if !f.Held && !retryRules[sprites.Class(f.Class)].patient {
+			n++
+		}
+	}
+	return n
+}
+
+// next is how long to wait before the next try; again is false when there is none. A try that the gate held back burns
+// nothing, because nobody was asked; the patience bounds it, so that the end of a short outage finds the run waiting.
+// Tries of which the provider was asked end by their number or the patience, whichever comes first, but not before the
+// second.
+func (r retryRule) next(t trying) (delay time.Duration, again bool) {
+	switch {
+	case r.patient && t.held:
+		delay = spread(max(min(max(t.spent/2, r.first), r.most), t.hint), t.random)
+		return delay, t.spent+delay <= t.create
+	case r.patient:
+		delay = r.delay(len(t.failures)+1, t.hint, t.random)
+		return delay, t.spent+delay <= t.create
+	case t.held:
+		delay = spread(max(min(max(t.spent/2, r.first), heldMost), t.hint), t.random)
+		return min(delay, t.outage-t.spent), t.spent < t.outage // the last look is at the very end
+	}
+	n := t.burned()
+	delay = r.delay(n, t.hint, t.random)
+	if n > 1 {
+		delay = min(delay, t.outage-t.spent)
+	}
+	return delay, n < r.attempts && delay > 0
+}
+
+// heldBack reports that the fleet's gate refused a call.
+func heldBack(err error) bool {
+	var closed *sprites.GateClosed
+	return errors.As(err, &closed)
+}
+
 // delay is how long to wait before try number n+1 (n counts from 1), with jitter of a fifth so that a thousand runs
 // that failed together do not come back together. A provider's hint is a lower bound.
 func (r retryRule) delay(n int, hint time.Duration, random float64) time.Duration {
@@ -56,6 +116,9 @@ func (r retryRule) delay(n int, hint time.Duration, random float64) time.Duratio
 	for i := 1; i < n && d < r.most; i++ {
 		d *= 2
 	}
-	d = max(min(d, r.most), hint)
+	return spread(max(min(d, r.most), hint), random)
+}
+
+func spread(d time.Duration, random float64) time.Duration {
 	return d + time.Duration(random*float64(d)/5)
 }

@@ -57,6 +57,8 @@ type Config struct {
 	HardExpiry time.Duration
 	// CreatePatience bounds how long "not now" of the provider is waited for. Defaults to 5 min.
 	CreatePatience time.Duration
+	// OutagePatience bounds how long a run is tried while the provider is away. Defaults to 90 s.
+	OutagePatience time.Duration
 	// StreamBytes is the live output of a job that asks for nothing else, in bytes. Defaults to 8 MiB.
 	StreamBytes int64
 	// StreamHardCap is what a command may produce in all, in bytes. Defaults to 64 MiB.
@@ -104,6 +106,7 @@ func (c Config) withDefaults() Config {
 	def(&c.LeaseTTL, 30*time.Second)
 	def(&c.CreatePatience, 5*time.Minute)
 	def(&c.OrphanAge, time.Minute)
+	def(&c.OutagePatience, 90*time.Second)
 	if c.StreamBytes == 0 {
 		c.StreamBytes = 8 << 20
 	}
@@ -142,7 +145,7 @@ func (c Config) validate() error {
 	if c.StreamBytes < 0 || c.StreamHardCap < c.StreamBytes {
 		errs = append(errs, fmt.Errorf("stream bytes %d and hard cap %d do not fit", c.StreamBytes, c.StreamHardCap))
 	}
-	if c.HardExpiry < 0 || c.CreatePatience < 0 || c.OrphanAge < 0 || c.CanaryEvery < 0 {
+	if c.HardExpiry < 0 || c.CreatePatience < 0 || c.OutagePatience < 0 || c.OrphanAge < 0 || c.CanaryEvery < 0 {
 		errs = append(errs, errors.New("a duration is negative"))
 	}
 	return errors.Join(errs...)

@@ -86,7 +86,7 @@ func TestLeasesWorkOnARedisCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the mark arrives", func() bool { return l.Context().Err() != nil })
-	if err := m.Gate().Enter(ctx, "create", "acme"); err != nil {
+	if _, err := m.Gate().Enter(ctx, "create", "acme"); err != nil {
 		t.Fatal(err)
 	}
 	// One hash tag, one slot: without it the scopes would lie on many nodes.

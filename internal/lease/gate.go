@@ -25,8 +25,9 @@ type GateConfig struct {
 	// the window and at least half of all. Default to 10 s and 5.
 	Window    time.Duration
 	Threshold int
-	// FirstBackoff doubles with each failed probe up to LastBackoff. Default to
-	// 1 s and 30 s.
+	// FirstBackoff doubles with each failed probe up to LastBackoff, which bounds
+	// how long the end of an outage goes unnoticed: a probe is one call of the
+	// whole fleet's. Default to 1 s and 10 s.
 	FirstBackoff, LastBackoff time.Duration
 	// LimitHint replaces a missing retry-after, LimitMax caps one. Default to
 	// 5 s and 5 min.
@@ -53,7 +54,7 @@ func (c GateConfig) withDefaults() GateConfig {
 	or(&c.Window, 10*time.Second)
 	or(&c.Threshold, 5)
 	or(&c.FirstBackoff, time.Second)
-	or(&c.LastBackoff, 30*time.Second)
+	or(&c.LastBackoff, 10*time.Second)
 	or(&c.LimitHint, 5*time.Second)
 	or(&c.LimitMax, 5*time.Minute)
 	or(&c.LimitedFor, 10*time.Minute)
@@ -120,7 +121,6 @@ type known struct {
 	openUntil, shutUntil time.Time
 	why                  string
 	oks                  int // successes not yet told
-	probes               int // probes let in and not yet reported
 }
 
 // knownMax bounds the operations a process tracks; operations are a closed set
@@ -130,29 +130,34 @@ const knownMax = 64
 func newGate(m *Manager) *Gate { return &Gate{m: m, cfg: m.cfg.Gate, known: map[string]*known{}} }
 
 // Enter asks whether a call may be made now: nil, a *GateClosed, or ctx's
-// cause. Whoever entered must Report.
-func (g *Gate) Enter(ctx context.Context, op, tenant string) error {
+// cause. Whoever entered must Report with the pass that it got, which tells the
+// probe from the calls that began before the gate closed.
+func (g *Gate) Enter(ctx context.Context, op, tenant string) (pass string, err error) {
 	if slices.Contains(g.cfg.Exempt, op) {
-		return nil
+		return "", nil
 	}
 	shared := slices.Contains(g.cfg.Shared, op)
 	if decided, err := g.recall(op, shared); decided {
-		return err
+		return "", err
 	}
 	rate := g.cfg.SharePerMinute
 	if !shared {
 		rate = 0
 	}
+	token := g.m.cfg.NewID()
 	reply, _, err := g.m.call(ctx, g.m.requests, opGateEnter,
 		[]string{g.m.keys.gate(op), g.m.keys.share(op, tenant)},
-		[]any{ms(g.cfg.ProbeTTL), strconv.Itoa(max(rate, 0)), strconv.Itoa(max(g.cfg.ShareBurst, 1))})
+		[]any{ms(g.cfg.ProbeTTL), strconv.Itoa(max(rate, 0)), strconv.Itoa(max(g.cfg.ShareBurst, 1)), token})
 	if err != nil {
 		if ctx.Err() != nil {
-			return fmt.Errorf("enter gate %s: %w", op, context.Cause(ctx))
+			return "", fmt.Errorf("enter gate %s: %w", op, context.Cause(ctx))
 		}
-		return nil
+		return "", nil
 	}
-	return g.learn(op, reply, shared)
+	if reply[0] == "probe" {
+		pass = token
+	}
+	return pass, g.learn(op, reply, shared)
 }
 
 // recall answers from memory: a fresh answer, or, without Redis, the last one.
@@ -181,7 +186,6 @@ func (g *Gate) learn(op string, reply []string, shared bool) error {
 	wait, why := span(field(reply, 1)), field(reply, 2)
 	switch {
 	case reply[0] == "probe":
-		k.probes++
 		g.m.metrics.gate.WithLabelValues(op).Set(1)
 		return nil
 	case reply[0] == "open":

@@ -34,33 +34,30 @@ func gateKindOf(class string) gateKind {
 	}
 }
 
-// Report tells how a call that entered ended: class is the provider error's
-// class, "" for success; retryAfter is its hint, 0 for none. Successes while
-// the gate is open are counted in the process and told once a second.
-func (g *Gate) Report(ctx context.Context, op, tenant, class string, retryAfter time.Duration) {
+// Report tells how a call that entered with pass ended: class is the provider
+// error's class, "" for success; retryAfter is its hint, 0 for none. Successes
+// while the gate is open are counted in the process and told once a second.
+func (g *Gate) Report(ctx context.Context, op, pass, class string, retryAfter time.Duration) {
 	g.mu.Lock()
 	k := g.known[op]
 	kind := gateKindOf(class)
-	if k == nil || kind == gateOK && k.probes == 0 {
+	if k == nil || kind == gateOK && pass == "" {
 		if k != nil {
 			k.oks++
 		}
 		g.mu.Unlock()
 		return
 	}
-	oks, probe := k.oks, k.probes > 0
+	oks := k.oks
 	k.oks = 0
-	if probe {
-		k.probes--
-	}
 	if kind != gateOK {
 		k.openUntil = time.Time{}
 	}
 	g.mu.Unlock()
-	g.send(ctx, op, kind, class, retryAfter, oks, probe)
+	g.send(ctx, op, kind, class, retryAfter, oks, pass)
 }
 
-func (g *Gate) send(ctx context.Context, op string, kind gateKind, why string, retryAfter time.Duration, oks int, probe bool) {
+func (g *Gate) send(ctx context.Context, op string, kind gateKind, why string, retryAfter time.Duration, oks int, pass string) {
 	if retryAfter <= 0 {
 		retryAfter = g.cfg.LimitHint
 	}
@@ -69,7 +66,7 @@ func (g *Gate) send(ctx context.Context, op string, kind gateKind, why string, r
 		[]string{g.m.keys.gate(op), g.m.keys.gates()},
 		[]any{
 			string(kind), why, ms(min(retryAfter, g.cfg.LimitMax)), strconv.Itoa(oks), ms(g.cfg.Window),
-			strconv.Itoa(g.cfg.Threshold), ms(g.cfg.FirstBackoff), ms(g.cfg.LastBackoff), ms(g.cfg.LimitedFor), op, flag(probe),
+			strconv.Itoa(g.cfg.Threshold), ms(g.cfg.FirstBackoff), ms(g.cfg.LastBackoff), ms(g.cfg.LimitedFor), op, pass,
 		})
 	if err != nil {
 		g.m.log.Debug().Err(err).Str("op", op).Msg("provider gate not told")
@@ -100,7 +97,7 @@ func (g *Gate) flush(ctx context.Context) {
 	}
 	g.mu.Unlock()
 	for op, n := range oks {
-		g.send(ctx, op, gateNone, "", 0, n, false)
+		g.send(ctx, op, gateNone, "", 0, n, "")
 	}
 }
 

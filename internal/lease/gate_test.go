@@ -10,14 +10,30 @@ import (
 	"github.com/wakebus/wakebus/internal/lease"
 )
 
-func enter(t *testing.T, m *lease.Manager, op, tenant string) *lease.GateClosed {
+func pass(t *testing.T, m *lease.Manager, op, tenant string) (string, *lease.GateClosed) {
 	t.Helper()
-	err := m.Gate().Enter(context.Background(), op, tenant)
+	pass, err := m.Gate().Enter(context.Background(), op, tenant)
 	var closed *lease.GateClosed
 	if err != nil && !errors.As(err, &closed) {
 		t.Fatalf("enter %s: %v", op, err)
 	}
+	return pass, closed
+}
+
+func enter(t *testing.T, m *lease.Manager, op, tenant string) *lease.GateClosed {
+	t.Helper()
+	_, closed := pass(t, m, op, tenant)
 	return closed
+}
+
+// probe enters a gate that is due, as the one call that tests the provider.
+func probe(t *testing.T, m *lease.Manager, op, tenant string) string {
+	t.Helper()
+	p, closed := pass(t, m, op, tenant)
+	if closed != nil || p == "" {
+		t.Fatalf("no probe: %q %v", p, closed)
+	}
+	return p
 }
 
 // gateConfig forgets answers at once, so that each Enter asks.
@@ -39,7 +55,7 @@ func TestARateLimitClosesOneOperationForTheFleetByItsHint(t *testing.T) {
 		if enter(t, m, "create", "acme") != nil {
 			t.Fatal("closed at first")
 		}
-		m.Gate().Report(ctx, "create", "acme", "rate_limited", 20*time.Second)
+		m.Gate().Report(ctx, "create", "", "rate_limited", 20*time.Second)
 		closed := enter(t, other, "create", "zeta")
 		if closed == nil || closed.Why != "rate_limited" || closed.RetryAfter < 15*time.Second || closed.RetryAfter > 23*time.Second {
 			t.Fatalf("the other process got %v", closed)
@@ -50,9 +66,7 @@ func TestARateLimitClosesOneOperationForTheFleetByItsHint(t *testing.T) {
 			}
 		}
 		s.pass(t, c, 21*time.Second)
-		if got := enter(t, m, "create", "acme"); got != nil {
-			t.Fatalf("the probe: %v", got)
-		}
+		p := probe(t, m, "create", "acme")
 		if got := enter(t, other, "create", "zeta"); got == nil || got.Why != "rate_limited" {
 			t.Fatalf("beside the probe: %v", got)
 		}
@@ -60,7 +74,7 @@ func TestARateLimitClosesOneOperationForTheFleetByItsHint(t *testing.T) {
 		if err != nil || len(states) != 1 || states[0].Status != lease.GateProbing {
 			t.Errorf("states %+v %v", states, err)
 		}
-		m.Gate().Report(ctx, "create", "acme", "", 0)
+		m.Gate().Report(ctx, "create", p, "", 0)
 		if got := enter(t, other, "create", "zeta"); got != nil {
 			t.Fatalf("after the probe: %v", got)
 		}
@@ -77,20 +91,17 @@ func TestAfterALimitEachTenantHasItsShareOfCreations(t *testing.T) {
 			if enter(t, m, "create", "greedy") != nil {
 				t.Fatal("closed without a reason")
 			}
-			m.Gate().Report(ctx, "create", "greedy", "", 0)
+			m.Gate().Report(ctx, "create", "", "", 0)
 		}
-		m.Gate().Report(ctx, "create", "greedy", "rate_limited", time.Second)
+		m.Gate().Report(ctx, "create", "", "rate_limited", time.Second)
 		s.pass(t, c, 2*time.Second)
-		if enter(t, m, "create", "greedy") != nil {
-			t.Fatal("no probe")
-		}
-		m.Gate().Report(ctx, "create", "greedy", "", 0)
+		m.Gate().Report(ctx, "create", probe(t, m, "create", "greedy"), "", 0)
 		granted := 0
 		for range 30 {
 			got := enter(t, m, "create", "greedy")
 			if got == nil {
 				granted++
-				m.Gate().Report(ctx, "create", "greedy", "", 0)
+				m.Gate().Report(ctx, "create", "", "", 0)
 			} else if got.Why != "share" || got.RetryAfter <= 0 || got.RetryAfter > 14*time.Second {
 				t.Fatalf("got %v", got)
 			}
@@ -113,32 +124,27 @@ func TestAnOutageClosesAnOperationByBackoffAndOneProbeOpensIt(t *testing.T) {
 		ctx := context.Background()
 		c := &clock{}
 		m := open(t, gateConfig(s, c))
-		fail := func() { m.Gate().Report(ctx, "exec", "acme", "unavailable", 0) }
+		fail := func(pass string) { m.Gate().Report(ctx, "exec", pass, "unavailable", 0) }
 		for i := range 5 {
 			if enter(t, m, "exec", "acme") != nil {
 				t.Fatalf("closed after %d failures", i)
 			}
-			fail()
+			fail("")
 		}
-		for _, backoff := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 30 * time.Second, 30 * time.Second} {
+		for _, backoff := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 10 * time.Second, 10 * time.Second} {
 			got := enter(t, m, "exec", "acme")
 			if got == nil || got.RetryAfter > backoff*12/10 || got.RetryAfter < backoff*7/10 {
 				t.Fatalf("backoff %s: got %v", backoff, got)
 			}
 			s.pass(t, c, backoff+100*time.Millisecond)
-			if got := enter(t, m, "exec", "acme"); got != nil {
-				t.Fatalf("no probe after %s: %v", backoff, got)
-			}
+			p := probe(t, m, "exec", "acme")
 			if enter(t, m, "exec", "other") == nil {
 				t.Fatal("two probes")
 			}
-			fail()
+			fail(p)
 		}
-		s.pass(t, c, 31*time.Second)
-		if enter(t, m, "exec", "acme") != nil {
-			t.Fatal("no probe")
-		}
-		m.Gate().Report(ctx, "exec", "acme", "not_found", 0) // it answered
+		s.pass(t, c, 11*time.Second)
+		m.Gate().Report(ctx, "exec", probe(t, m, "exec", "acme"), "not_found", 0) // it answered
 		for range 3 {
 			if got := enter(t, m, "exec", "acme"); got != nil {
 				t.Fatalf("after a good probe: %v", got)
@@ -153,22 +159,53 @@ func TestAProbeThatSaysNothingOrDiesIsReplaced(t *testing.T) {
 		c := &clock{}
 		m := open(t, gateConfig(s, c))
 		enter(t, m, "create", "acme")
-		m.Gate().Report(ctx, "create", "acme", "rate_limited", time.Second)
+		m.Gate().Report(ctx, "create", "", "rate_limited", time.Second)
 		s.pass(t, c, 2*time.Second)
-		if enter(t, m, "create", "acme") != nil {
-			t.Fatal("no probe")
-		}
-		m.Gate().Report(ctx, "create", "acme", "canceled", 0)
+		m.Gate().Report(ctx, "create", probe(t, m, "create", "acme"), "canceled", 0)
 		s.pass(t, c, time.Millisecond)
-		if got := enter(t, m, "create", "acme"); got != nil {
-			t.Fatalf("after a canceled probe: %v", got)
-		}
+		first := probe(t, m, "create", "acme") // after a canceled one
 		if enter(t, m, "create", "acme") == nil {
 			t.Fatal("two probes")
 		}
 		s.pass(t, c, 91*time.Second)
+		second := probe(t, m, "create", "acme") // after one that died
+		m.Gate().Report(ctx, "create", first, "", 0)
+		if enter(t, m, "create", "acme") == nil {
+			t.Fatal("the answer of a probe that was given up opened the gate")
+		}
+		m.Gate().Report(ctx, "create", second, "", 0)
 		if got := enter(t, m, "create", "acme"); got != nil {
-			t.Fatalf("after a dead probe: %v", got)
+			t.Fatalf("after a good probe: %v", got)
+		}
+	})
+}
+
+// Calls that began before an outage end while a probe is out: they neither close the gate for longer nor stand in for the
+// probe's own answer.
+func TestOnlyTheProbesOwnAnswerCounts(t *testing.T) {
+	eachServer(t, func(t *testing.T, s *server) {
+		ctx := context.Background()
+		c := &clock{}
+		m := open(t, gateConfig(s, c))
+		for range 7 { // all begin before any ends
+			if got := enter(t, m, "get", "acme"); got != nil {
+				t.Fatal(got)
+			}
+		}
+		for range 5 {
+			m.Gate().Report(ctx, "get", "", "unavailable", 0)
+		}
+		s.pass(t, c, 1100*time.Millisecond)
+		p := probe(t, m, "get", "acme")
+		for _, class := range []string{"timeout", ""} {
+			m.Gate().Report(ctx, "get", "", class, 0)
+			if enter(t, m, "get", "acme") == nil {
+				t.Fatalf("an old call that ended as %q decided for the probe", class)
+			}
+		}
+		m.Gate().Report(ctx, "get", p, "", 0)
+		if got := enter(t, m, "get", "acme"); got != nil {
+			t.Fatalf("after a good probe: %v", got)
 		}
 	})
 }
@@ -185,11 +222,11 @@ func TestAFewFailuresAmongManySuccessesCloseNothing(t *testing.T) {
 			if i%3 == 0 {
 				class = "timeout"
 			}
-			m.Gate().Report(ctx, "exec", "acme", class, 0)
+			m.Gate().Report(ctx, "exec", "", class, 0)
 		}
 		for _, class := range []string{"concurrent_limit", "canceled", "not_found", "conflict", "invalid", "unauthorized"} {
 			for range 10 {
-				m.Gate().Report(ctx, "exec", "acme", class, 0)
+				m.Gate().Report(ctx, "exec", "", class, 0)
 			}
 			if got := enter(t, m, "exec", "acme"); got != nil {
 				t.Errorf("%s closed the gate: %v", class, got)
@@ -208,7 +245,7 @@ func TestWithoutRedisTheGateDoesNotHoldCallsUp(t *testing.T) {
 		if got := enter(t, m, "exec", "acme"); got != nil {
 			t.Errorf("call %d: %v", i, got)
 		}
-		m.Gate().Report(context.Background(), "exec", "acme", "timeout", 0)
+		m.Gate().Report(context.Background(), "exec", "", "timeout", 0)
 	}
 }
 

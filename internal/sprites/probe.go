@@ -32,11 +32,12 @@ func (c *Client) run(ctx context.Context, p probe) ([]byte, error) {
 		return err
 	}
 	if p.once {
-		if err := c.enter(ctx, OpProbe, p.tenant); err != nil {
+		pass, err := c.enter(ctx, OpProbe, p.tenant)
+		if err != nil {
 			return nil, err
 		}
-		err := try(ctx, 1)
-		_ = c.report(ctx, OpProbe, p.tenant, err) // the caller returns err itself
+		err = try(ctx, 1)
+		_ = c.report(ctx, OpProbe, pass, err) // the caller returns err itself
 		return out, err
 	}
 	err := c.retrying(ctx, OpProbe, p.tenant, try)

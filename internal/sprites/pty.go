@@ -96,11 +96,12 @@ func (c *Client) OpenPTY(ctx context.Context, req PTYRequest) (*PTY, error) {
 		"cols": {strconv.Itoa(req.Cols)}, "rows": {strconv.Itoa(req.Rows)},
 		"max_run_after_disconnect": {req.MaxRunAfterDisconnect.Round(time.Second).String()},
 	}
-	if err := c.enter(ctx, OpExec, req.Tenant); err != nil {
+	pass, err := c.enter(ctx, OpExec, req.Tenant)
+	if err != nil {
 		return nil, fmt.Errorf("open terminal in %s: %w", req.Sprite, err)
 	}
 	s, info, err := c.dial(ctx, OpExec, c.spriteURL(req.Sprite, query, "exec"), true)
-	_ = c.report(ctx, OpExec, req.Tenant, err) // the caller returns err itself
+	_ = c.report(ctx, OpExec, pass, err) // the caller returns err itself
 	if err != nil {
 		return nil, fmt.Errorf("open terminal in %s: %w", req.Sprite, err)
 	}

@@ -63,12 +63,19 @@ func (r rule) schedule(rand func() float64) retry.Backoff {
 func (c *Client) retrying(ctx context.Context, op Operation, tenant string, fn func(ctx context.Context, try int) error) error {
 	r := retryTable[op]
 	waits := r.schedule(c.cfg.Rand)
+	var last error
 	for try := 1; ; try++ {
-		if err := c.enter(ctx, op, tenant); err != nil {
+		pass, err := c.enter(ctx, op, tenant)
+		if err != nil {
+			if last != nil {
+				// What the service said tells more than that it is asked no more.
+				return fmt.Errorf("after %d tries: %w", try-1, last)
+			}
 			return err
 		}
-		err := fn(ctx, try)
-		e := c.report(ctx, op, tenant, err)
+		err = fn(ctx, try)
+		last = err
+		e := c.report(ctx, op, pass, err)
 		if err == nil {
 			return nil
 		}
@@ -96,7 +103,7 @@ func (r rule) retries(e *Error) bool {
 }
 
 // report counts a try and tells the gate. It returns the try's Error, or nil when err is none.
-func (c *Client) report(ctx context.Context, op Operation, tenant string, err error) *Error {
+func (c *Client) report(ctx context.Context, op Operation, pass Pass, err error) *Error {
 	var e *Error
 	var outcome Outcome
 	if errors.As(err, &e) {
@@ -109,7 +116,7 @@ func (c *Client) report(ctx context.Context, op Operation, tenant string, err er
 		c.log.Error().Str("op", string(op)).Int("status", e.Status).Msg("the Sprites API refuses our token")
 	}
 	if op.gated() {
-		c.gate.Report(context.WithoutCancel(ctx), op, tenant, outcome)
+		c.gate.Report(context.WithoutCancel(ctx), op, pass, outcome)
 	}
 	return e
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -237,23 +238,29 @@ type gate struct {
 	refuse  map[sprites.Operation]error
 	entered []sprites.Operation
 	told    []sprites.Outcome
+	passes  []sprites.Pass
+	most    int // closes after so many; 0 = never
 }
 
 var _ sprites.Gate = (*gate)(nil)
 
-func (g *gate) Enter(_ context.Context, op sprites.Operation, _ string) error {
+func (g *gate) Enter(_ context.Context, op sprites.Operation, _ string) (sprites.Pass, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err := g.refuse[op]; err != nil {
-		return err
+		return "", err
 	}
 	g.entered = append(g.entered, op)
-	return nil
+	if g.most > 0 && len(g.entered) >= g.most {
+		g.refuse = map[sprites.Operation]error{op: &sprites.GateClosed{Op: op, Class: sprites.ClassUnavailable, RetryAfter: time.Second}}
+	}
+	return sprites.Pass(fmt.Sprintf("pass %d", len(g.entered))), nil
 }
 
-func (g *gate) Report(_ context.Context, _ sprites.Operation, _ string, o sprites.Outcome) {
+func (g *gate) Report(_ context.Context, _ sprites.Operation, pass sprites.Pass, o sprites.Outcome) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.passes = append(g.passes, pass)
 	g.told = append(g.told, o)
 }
 
@@ -267,6 +274,22 @@ func TestTheGateIsAskedBeforeEachTryAndToldAfter(t *testing.T) {
 	}
 	if len(g.entered) != 2 || len(g.told) != 2 || g.told[0] != (sprites.Outcome{Class: sprites.ClassUnavailable, RetryAfter: 3 * time.Second}) || g.told[1] != (sprites.Outcome{}) {
 		t.Errorf("entered %v, told %v", g.entered, g.told)
+	}
+	if want := []sprites.Pass{"pass 1", "pass 2"}; !slices.Equal(g.passes, want) {
+		t.Errorf("told with %q", g.passes)
+	}
+}
+
+// A retry that the gate holds back ends with what the service said: that it was asked is what the caller must know.
+func TestAGateThatClosesBetweenTriesKeepsTheServicesAnswer(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.on("GET /box", respond(503, "", "X-Request-Id", "req-7"))
+	_, err := f.gated(&gate{most: 1}).Get(t.Context(), "box")
+	var e *sprites.Error
+	var closed *sprites.GateClosed
+	if !errors.As(err, &e) || e.Status != 503 || errors.As(err, &closed) || f.count("GET /v1/sprites/box") != 1 {
+		t.Errorf("%v after %d calls", err, f.count("GET /v1/sprites/box"))
 	}
 }
 

@@ -14,16 +14,16 @@ type sharedGate struct{ gate *lease.Gate }
 var _ sprites.Gate = sharedGate{}
 
 // Enter asks for one call.
-func (g sharedGate) Enter(ctx context.Context, op sprites.Operation, tenant string) error {
-	err := g.gate.Enter(ctx, string(op), tenant)
+func (g sharedGate) Enter(ctx context.Context, op sprites.Operation, tenant string) (sprites.Pass, error) {
+	pass, err := g.gate.Enter(ctx, string(op), tenant)
 	var closed *lease.GateClosed
 	if errors.As(err, &closed) {
-		return &sprites.GateClosed{Op: op, Class: sprites.ClassUnavailable, RetryAfter: closed.RetryAfter}
+		return "", &sprites.GateClosed{Op: op, Class: sprites.ClassUnavailable, RetryAfter: closed.RetryAfter}
 	}
-	return err
+	return sprites.Pass(pass), err
 }
 
 // Report says how the call ended.
-func (g sharedGate) Report(ctx context.Context, op sprites.Operation, tenant string, o sprites.Outcome) {
-	g.gate.Report(ctx, string(op), tenant, string(o.Class), o.RetryAfter)
+func (g sharedGate) Report(ctx context.Context, op sprites.Operation, pass sprites.Pass, o sprites.Outcome) {
+	g.gate.Report(ctx, string(op), string(pass), string(o.Class), o.RetryAfter)
 }

@@ -1,5 +1,5 @@
 -- KEYS: gate of the operation, the tenant's share.
--- ARGV: probe ms, share per minute (0 = none), burst.
+-- ARGV: probe ms, share per minute (0 = none), burst, the probe's pass.
 local g = call('HMGET', KEYS[1], 's', 'u', 'why', 'limited')
 local untl = tonumber(g[2] or '0')
 if g[1] == 'closed' or g[1] == 'probing' then
@@ -8,7 +8,7 @@ if g[1] == 'closed' or g[1] == 'probing' then
     if g[1] == 'probing' then wait = math.min(wait, 1000) end
     return { 'closed', str(wait), g[3] or '' }
   end
-  call('HSET', KEYS[1], 's', 'probing', 'u', str(now + tonumber(ARGV[1])))
+  call('HSET', KEYS[1], 's', 'probing', 'u', str(now + tonumber(ARGV[1])), 'p', ARGV[4])
   call('PEXPIRE', KEYS[1], 3600000)
   return { 'probe', '0', g[3] or '' }
 end

@@ -1,9 +1,9 @@
 -- KEYS: gate of the operation, set of gates.
 -- ARGV: kind (ok|fail|limit|none), why, retry ms, ok count, window ms,
---       threshold, first backoff ms, last backoff ms, limited ms, operation, probe (1|0).
+--       threshold, first backoff ms, last backoff ms, limited ms, operation, pass ('' = no probe's).
 local kind, why, retry, oks = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local threshold, first, last = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
-local g = call('HMGET', KEYS[1], 's', 'u', 'b', 'ok', 'fail', 'w')
+local g = call('HMGET', KEYS[1], 's', 'u', 'b', 'ok', 'fail', 'w', 'p')
 local state, untl, backoff = g[1] or 'open', tonumber(g[2] or '0'), tonumber(g[3] or '0')
 local ok, fail, started = tonumber(g[4] or '0'), tonumber(g[5] or '0'), tonumber(g[6] or '0')
 call('SADD', KEYS[2], ARGV[10])
@@ -24,9 +24,10 @@ if kind == 'limit' then
 end
 if state == 'closed' then return { 'closed' } end
 if state == 'probing' then
-  if ARGV[11] ~= '1' then return { 'probing' } end
+  -- A call that began before the outage says nothing about now, whoever made it.
+  if ARGV[11] == '' or ARGV[11] ~= g[7] then return { 'probing' } end
   if kind == 'ok' then
-    call('HDEL', KEYS[1], 's', 'u', 'b', 'why', 'ok', 'fail', 'w')
+    call('HDEL', KEYS[1], 's', 'u', 'b', 'why', 'ok', 'fail', 'w', 'p')
     return { 'open' }
   end
   if kind == 'fail' then
