@@ -16,6 +16,8 @@ keep redis "$(word)"
 keep session-secret "$(word)"
 keep sprites-token "$(word)"
 [ -s "$dir/grant-keys.json" ] || "$worker" grant key --kid "$(date +%Y-%m)" --key "$dir/signing.jwk" --set "$dir/grant-keys.json"
+# A key signs for one issuer: replays of dead letters travel with the operators' own.
+[ -s "$dir/operator.jwk" ] || "$worker" grant key --kid "ops-$(date +%Y-%m)" --issuer ops --key "$dir/operator.jwk" --set "$dir/grant-keys.json" --add
 
 read_() { cat "$dir/$1"; }
 {
@@ -35,4 +37,4 @@ chmod 755 "$dir"
 for file in nats-url-worker nats-url-gateway nats-url-setup redis-url redis.conf session-secret sprites-token grant-keys.json; do
   chmod 644 "$dir/$file"
 done
-echo "secrets are in $dir; signing.jwk is the web app's, and nobody else's"
+echo "secrets are in $dir; signing.jwk is the web app's, operator.jwk the operators', and nobody else's"

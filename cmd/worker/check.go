@@ -149,6 +149,8 @@ func (u *checkup) nats(ctx context.Context, s config.Client) *bus.Bus {
 func (u *checkup) fleet(ctx context.Context, b *bus.Bus) {
 	if execution, err := b.Execution(ctx); err != nil {
 		u.say(verdictFail, "the fleet's switch cannot be read: "+err.Error(), "workers take that for off")
+	} else if execution.Unreadable {
+		u.say(verdictFail, "execution is off for the fleet: "+execution.Why, "worker execution on, or off")
 	} else if !execution.On {
 		u.say(verdictNote, "execution is off for the fleet, by "+execution.By+": "+execution.Why, "worker execution on")
 	} else {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -203,10 +204,16 @@ func (c *cli) execRequest(f execFlags, argv []string) (*bus.ExecRequest, error) 
 	}
 	deadline := c.now().Add(f.deadline).UTC()
 	req.Deadline = &deadline
+	if f.timeout <= 0 || f.deadline <= 0 {
+		return nil, errors.New("unusable arguments: --timeout and --deadline must be above zero")
+	}
 	if f.streamBytes != "" {
 		size, err := config.ParseSize(f.streamBytes)
 		if err != nil {
 			return nil, fmt.Errorf("unusable arguments: --stream-bytes %w", err)
+		}
+		if size <= 0 {
+			return nil, errors.New("unusable arguments: --stream-bytes must be above zero")
 		}
 		req.StreamBytes = size.Bytes()
 	}
@@ -215,12 +222,27 @@ func (c *cli) execRequest(f execFlags, argv []string) (*bus.ExecRequest, error) 
 		return nil, err
 	}
 	req.Env = env
+	if !textual(req) {
+		return nil, errors.New("unusable arguments: a command, its --env and its --cwd must be UTF-8; bytes go by --stdin")
+	}
 	if f.stdin {
 		if req.Stdin, err = io.ReadAll(io.LimitReader(c.in, bus.MaxStdin+1)); err != nil {
 			return nil, fmt.Errorf("read standard input: %w", err)
 		}
 	}
 	return req, nil
+}
+
+// textual reports whether JSON carries the request as it is: what is not UTF-8 it would change without a word.
+func textual(req *bus.ExecRequest) bool {
+	ok := utf8.ValidString(req.Shell) && utf8.ValidString(req.Cwd)
+	for _, arg := range req.Argv {
+		ok = ok && utf8.ValidString(arg)
+	}
+	for _, value := range req.Env {
+		ok = ok && utf8.ValidString(value)
+	}
+	return ok
 }
 
 func (c *cli) execEnv(items []string) (map[string]string, error) {

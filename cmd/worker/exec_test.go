@@ -286,3 +286,24 @@ func TestAServerThatIsAwayAndNoServerAtAllAreCode3(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 }
+
+// What would silently become something else is refused: zero is no default, and JSON carries only UTF-8.
+func TestArgumentsThatWouldBecomeOthersAreRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for name, args := range map[string][]string{
+		"no timeout": {"exec", "--timeout", "0s", "--", "true"}, "no deadline": {"exec", "--deadline", "0s", "--", "true"},
+		"no output": {"exec", "--stream-bytes", "0", "--", "true"}, "an argument of bytes": {"exec", "--", "echo", "\xff"},
+		"a variable of bytes": {"exec", "--env", "A=\xff", "--", "true"}, "a script of bytes": {"exec", "--shell", "echo \xff"},
+	} {
+		if got := r.run(args...); got.code != 125 || !strings.Contains(got.err, "unusable arguments") {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(r.dir, "f"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.run("files", "put", filepath.Join(r.dir, "f"), "a\xff"); got.code == 0 || !strings.Contains(got.err, "UTF-8") {
+		t.Errorf("a file name of bytes: %s", got)
+	}
+}

@@ -92,6 +92,9 @@ func (c *cli) grant(f grantFlags, expiresGiven bool) error {
 	if f.kid != "" {
 		key.ID = f.kid
 	}
+	if !key.Signs(claims.Issuer) {
+		return usage("--key does not sign for --issuer %s: no worker would take it", claims.Issuer)
+	}
 	token, err := authz.Mint(claims, key)
 	if err != nil {
 		return usage("%w", err)
@@ -151,17 +154,21 @@ func (f grantFlags) claims(now time.Time) authz.Claims {
 }
 
 func newGrantKeyCmd(c *cli) *cobra.Command {
-	var kid, keyFile, setFile string
+	var kid, issuer, keyFile, setFile string
+	var add bool
 	cmd := &cobra.Command{
-		Use:     "key",
-		Short:   "Make a signing key and the key set that workers check with",
-		Example: "  worker grant key --kid 2026-01 --key signing.jwk --set grant-keys.json",
-		Args:    cobra.NoArgs,
+		Use:   "key",
+		Short: "Make a signing key and the key set that workers check with",
+		Long: `Make a signing key and the key set that workers check with. A key signs for one issuer: the web app's cannot make
+operators' grants, nor theirs the web app's. A worker's key set holds the public keys of both.`,
+		Example: "  worker grant key --kid 2026-01 --key signing.jwk --set grant-keys.json\n" +
+			"  worker grant key --kid ops-2026-01 --issuer ops --key operator.jwk --set grant-keys.json --add",
+		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if kid == "" || keyFile == "" || setFile == "" {
 				return usage("--kid, --key and --set are required")
 			}
-			key, err := authz.GenerateKey(kid, rand.Reader)
+			key, err := authz.GenerateKey(kid, issuer, rand.Reader)
 			if err != nil {
 				return usage("%w", err)
 			}
@@ -169,26 +176,59 @@ func newGrantKeyCmd(c *cli) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			set, err := authz.MarshalKeySet(key)
-			if err != nil {
-				return err
-			}
-			// Neither file is written over: a lost signing key cannot be brought back.
+			// No key is written over: a lost one cannot be brought back.
 			if err := writeNew(keyFile, private, 0o600); err != nil {
 				return err
 			}
-			if err := writeNew(setFile, set, 0o644); err != nil {
+			if err := writeKeySet(setFile, key, add); err != nil {
 				return errors.Join(err, os.Remove(keyFile))
 			}
-			c.say("wrote %s (private: keep it with the web app) and %s (public: GRANT_KEYS_FILE)", keyFile, setFile)
+			c.say("wrote %s (private: keep it with whoever signs) and %s (public: GRANT_KEYS_FILE)", keyFile, setFile)
 			return nil
 		},
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&kid, "kid", "", "key id")
+	fs.StringVar(&issuer, "issuer", authz.IssuerWeb, "whose grants it signs: web, or ops for operators' replays and ends")
 	fs.StringVar(&keyFile, "key", "", "file for the private key")
 	fs.StringVar(&setFile, "set", "", "file for the public key set")
+	fs.BoolVar(&add, "add", false, "add to the key set that the file holds, in place of making a new one")
 	return cmd
+}
+
+// writeKeySet makes a key set with one key, or adds the key to the set that is there.
+func writeKeySet(path string, key authz.SigningKey, add bool) error {
+	if !add {
+		set, err := authz.MarshalKeySet(key)
+		if err != nil {
+			return err
+		}
+		return writeNew(path, set, 0o644)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return refused("read key set: %w", err)
+	}
+	if info.Size() > authz.MaxKeySet {
+		return refused("read key set: %s is larger than %d bytes", path, authz.MaxKeySet)
+	}
+	had, err := os.ReadFile(path)
+	if err != nil {
+		return refused("read key set: %w", err)
+	}
+	set, err := authz.AddToKeySet(had, key)
+	if err != nil {
+		return refused("add to key set %s: %w", path, err)
+	}
+	// Beside and renamed: a worker may read it at any moment.
+	temp := path + ".new"
+	if err := writeNew(temp, set, info.Mode().Perm()); err != nil {
+		return err
+	}
+	if err := os.Rename(temp, path); err != nil {
+		return refused("write key set: %w", errors.Join(err, os.Remove(temp)))
+	}
+	return nil
 }
 
 func writeNew(path string, data []byte, mode fs.FileMode) error {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -141,6 +142,29 @@ func TestExecutionOffHoldsForTheFleetUntilOn(t *testing.T) {
 		if err != nil || s.On != on || s.By != "olga" || s.Why != "incident" {
 			t.Errorf("%s: %+v %v", word, s, err)
 		}
+	}
+}
+
+// What is no switch keeps the fleet off, and every look at the fleet says so.
+func TestAJunkSwitchIsSaidByStatusAndCheck(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	nc, err := nats.Connect(r.env["NATS_URL"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	if _, err := nc.Request(bus.SubjectExecution, []byte("junk"), 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"status"}, {"execution", "show"}, {"check"}} {
+		if got := r.run(args...); !strings.Contains(got.out, "is no switch") {
+			t.Errorf("%v: %s", args, got)
+		}
+	}
+	r.run("execution", "on", "--why", "mended").want(t, "on", 0, "execution on\n")
+	if got := r.run("status"); strings.Contains(got.out, "is no switch") {
+		t.Errorf("mended: %s", got)
 	}
 }
 
@@ -303,5 +327,41 @@ func TestVersionNamesTheToolChain(t *testing.T) {
 	t.Parallel()
 	if got := newRig(t).run("--version"); got.code != 0 || !strings.HasPrefix(got.out, "worker ") || !strings.Contains(got.out, "go1.") {
 		t.Errorf("%s", got)
+	}
+}
+
+// A key signs for one issuer, and the set that workers read holds both issuers' keys.
+func TestTheOperatorsKeyIsAddedToTheWebAppsSet(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	web, ops, set := filepath.Join(r.dir, "web.jwk"), filepath.Join(r.dir, "ops.jwk"), filepath.Join(r.dir, "set.json")
+	for _, args := range [][]string{{"--kid", "web-1", "--key", web, "--set", set}, {"--kid", "ops-1", "--issuer", "ops", "--key", ops, "--set", set, "--add"}} {
+		r.run(append([]string{"grant", "key"}, args...)...).want(t, "key", 0, "")
+	}
+	r.run("grant", "key", "--kid", "ops-1", "--key", filepath.Join(r.dir, "x"), "--set", set, "--add").want(t, "an id twice", 1, "")
+	data, err := os.ReadFile(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := authz.ParseKeySet(data)
+	if err != nil || keys["web-1"].Issuer != authz.IssuerWeb || keys["ops-1"].Issuer != authz.IssuerOps {
+		t.Fatalf("%+v %v", keys, err)
+	}
+	r.run("grant", "--tenant", "acme", "--user", "olga", "--issuer", "ops", "--job", "j1", "--key", web).want(t, "the web app's key", 2, "")
+	got := r.run("grant", "--tenant", "acme", "--user", "olga", "--issuer", "ops", "--job", "j1", "--key", ops)
+	verifier, err := authz.NewVerifier(keys, authz.VerifierConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if claims, err := verifier.Authentic(strings.TrimSpace(got.out), authz.AudienceGrant); got.code != 0 || err != nil || claims.Issuer != authz.IssuerOps {
+		t.Errorf("%s: %+v %v", got, claims, err)
+	}
+	r.env["AUTHZ_MODE"] = "grant"
+	r.kill("j1")
+	if got := r.run("dlq", "replay", "acme/j1", "--key", web); got.code != 2 || r.state("j1") != bus.LetterDead {
+		t.Errorf("a replay by the web app's key: %s", got)
+	}
+	if got := r.run("dlq", "replay", "acme/j1", "--key", ops); got.code != 0 || r.state("j1") != bus.LetterReplaying {
+		t.Errorf("a replay by the operators' key: %s", got)
 	}
 }

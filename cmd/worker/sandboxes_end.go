@@ -140,6 +140,9 @@ func (c *cli) operatorGrant(settings config.Client, keyFile string, claims authz
 	if err != nil {
 		return "", usage("read operator key: %w", err)
 	}
+	if !key.Signs(authz.IssuerOps) {
+		return "", usage("the operator key does not sign operators' grants: make one with worker grant key --issuer ops")
+	}
 	now := c.now()
 	claims.Audience, claims.ID, claims.Verdict = jwt.ClaimStrings{authz.AudienceGrant}, newID(), authz.VerdictAllow
 	claims.IssuedAt, claims.Expires, claims.Tier = jwt.NewNumericDate(now), jwt.NewNumericDate(now.Add(operatorGrantLife)), plan.TierFree

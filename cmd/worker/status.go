@@ -144,7 +144,10 @@ func (s *fleetStatus) readLeases(ctx context.Context, m *lease.Manager) {
 
 func (c *cli) printStatus(s fleetStatus) error {
 	execution := "not switched off"
-	if !s.Execution.On {
+	switch {
+	case s.Execution.Unreadable:
+		execution = "OFF: " + s.Execution.Why + " (worker execution on)"
+	case !s.Execution.On:
 		execution = "off, by " + s.Execution.By + ": " + s.Execution.Why
 	}
 	runs := fmt.Sprintf("%d running, %d preparing", s.Runs.Running, s.Runs.Preparing)

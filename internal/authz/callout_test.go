@@ -235,6 +235,16 @@ func TestAReplayRunsAsTheOriginalActorByAnOperatorsGrant(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
+		stolen := operator(b, t, nil)
+		stolen.Grant = mint(t, grant(func(c *authz.Claims) { c.Issuer, c.Subject, c.Conversation, c.Drive = "ops", "olga", "", "" }), b.key)
+		if _, err := b.authz.Replay(t.Context(), stolen, original, authz.ActionExec); authz.ReasonOf(err) != plan.ReasonInvalidRequest {
+			t.Errorf("an operator's grant that the web app's key signed: %v", err)
+		}
+		web := b.ask(t, grant(nil), nil)
+		web.Grant = mint(t, grant(nil), b.ops)
+		if _, err := b.authz.Authorize(t.Context(), web); authz.ReasonOf(err) != plan.ReasonInvalidRequest {
+			t.Errorf("a user's grant that an operator's key signed: %v", err)
+		}
 		foreign := original
 		foreign.Tenant = "other"
 		if _, err := b.authz.Replay(t.Context(), operator(b, t, nil), foreign, authz.ActionExec); authz.ReasonOf(err) != plan.ReasonInvalidRequest {

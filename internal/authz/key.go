@@ -25,29 +25,39 @@ type jwk struct {
 	Alg     string `json:"alg,omitempty"`
 	X       string `json:"x"`
 	D       string `json:"d,omitempty"`
+	// Issuer is ours: whose grants the key signs. Absent is the web app's.
+	Issuer string `json:"iss,omitempty"`
+}
+
+// TrustedKey is a public key and whose grants it may sign.
+type TrustedKey struct {
+	Public ed25519.PublicKey
+	// Issuer is the one iss that the key may sign: IssuerWeb or IssuerOps.
+	Issuer string
 }
 
 // Keys finds the public key of a key id: ErrUnknownKey, or *Misconfigured when keys cannot be had at all. It may be
 // called concurrently.
 type Keys interface {
-	Key(kid string) (ed25519.PublicKey, error)
+	Key(kid string) (TrustedKey, error)
 }
 
 // KeySet is a fixed set of public keys by id.
-type KeySet map[string]ed25519.PublicKey
+type KeySet map[string]TrustedKey
 
 var _ Keys = KeySet(nil)
 
 // Key returns the key, or ErrUnknownKey.
-func (s KeySet) Key(kid string) (ed25519.PublicKey, error) {
+func (s KeySet) Key(kid string) (TrustedKey, error) {
 	if key, ok := s[kid]; ok {
 		return key, nil
 	}
-	return nil, ErrUnknownKey
+	return TrustedKey{}, ErrUnknownKey
 }
 
-// ParseKeySet reads a JWK set of Ed25519 public keys. Keys of other kinds are skipped, so that a set may serve others
-// too; a private key, a key without an id, an id used twice, or a set without any usable key is an error.
+// ParseKeySet reads a JWK set of Ed25519 public keys. A key signs the web app's grants; one with the member "iss" signs
+// that issuer's alone, so that whoever holds the web app's key cannot pass for an operator. Keys of other kinds are
+// skipped, so that a set may serve others too; an issuer that is not known, a private key, a key without an id, an id used twice, or a set without any usable key is an error.
 func ParseKeySet(data []byte) (KeySet, error) {
 	if len(data) > MaxKeySet {
 		return nil, fmt.Errorf("key set is larger than %d bytes", MaxKeySet)
@@ -74,10 +84,12 @@ func ParseKeySet(data []byte) (KeySet, error) {
 			errs = append(errs, fmt.Errorf("key %d: %w", i+1, err))
 		case k.D != "":
 			errs = append(errs, fmt.Errorf("key %d is private; only its public half belongs here", i+1))
-		case keys[k.KeyID] != nil:
+		case keys[k.KeyID].Public != nil:
 			errs = append(errs, fmt.Errorf("key %d: its id occurs twice", i+1))
+		case !knownIssuer(k.Issuer):
+			errs = append(errs, fmt.Errorf("key %d: its iss is neither %s nor %s", i+1, IssuerWeb, IssuerOps))
 		default:
-			keys[k.KeyID] = public
+			keys[k.KeyID] = TrustedKey{Public: public, Issuer: issuerOr(k.Issuer)}
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -87,6 +99,16 @@ func ParseKeySet(data []byte) (KeySet, error) {
 		return nil, errors.New("key set has no Ed25519 key")
 	}
 	return keys, nil
+}
+
+func knownIssuer(iss string) bool { return iss == "" || iss == IssuerWeb || iss == IssuerOps }
+
+// issuerOr fills the issuer of a key that names none.
+func issuerOr(iss string) string {
+	if iss == "" {
+		return IssuerWeb
+	}
+	return iss
 }
 
 func (k jwk) public() (ed25519.PublicKey, error) {
@@ -104,10 +126,18 @@ func (k jwk) public() (ed25519.PublicKey, error) {
 type SigningKey struct {
 	ID      string
 	Private ed25519.PrivateKey
+	// Issuer is whose grants it signs. Empty is the web app's.
+	Issuer string
 }
 
-// GenerateKey makes a signing key from random, which is crypto/rand.Reader outside tests.
-func GenerateKey(kid string, random io.Reader) (SigningKey, error) {
+// Signs reports whether grants of an issuer are verified with this key.
+func (k SigningKey) Signs(issuer string) bool { return issuerOr(k.Issuer) == issuer }
+
+// GenerateKey makes a signing key for an issuer's grants from random, which is crypto/rand.Reader outside tests.
+func GenerateKey(kid, issuer string, random io.Reader) (SigningKey, error) {
+	if !knownIssuer(issuer) {
+		return SigningKey{}, fmt.Errorf("issuer is neither %s nor %s", IssuerWeb, IssuerOps)
+	}
 	if kid == "" || len(kid) > maxKeyID {
 		return SigningKey{}, fmt.Errorf("key id is empty or longer than %d bytes", maxKeyID)
 	}
@@ -115,7 +145,7 @@ func GenerateKey(kid string, random io.Reader) (SigningKey, error) {
 	if _, err := io.ReadFull(random, seed); err != nil {
 		return SigningKey{}, fmt.Errorf("make signing key: %w", err)
 	}
-	return SigningKey{ID: kid, Private: ed25519.NewKeyFromSeed(seed)}, nil
+	return SigningKey{ID: kid, Private: ed25519.NewKeyFromSeed(seed), Issuer: issuer}, nil
 }
 
 // Marshal writes the key as a private JWK. Keep it secret.
@@ -136,6 +166,31 @@ func MarshalKeySet(keys ...SigningKey) ([]byte, error) {
 	return marshalKey(set)
 }
 
+// AddToKeySet returns a JWK set with the public half of key added, everything else in it as it was. The result must be in
+// order by ParseKeySet's rules.
+func AddToKeySet(data []byte, key SigningKey) ([]byte, error) {
+	if _, err := ParseKeySet(data); err != nil {
+		return nil, err
+	}
+	var set map[string]json.RawMessage
+	var keys []json.RawMessage
+	if err := errors.Join(json.Unmarshal(data, &set), json.Unmarshal(set["keys"], &keys)); err != nil {
+		return nil, errors.New("key set is not a JWK set") // unreachable after ParseKeySet, which took it
+	}
+	one, err := json.Marshal(key.jwk())
+	if err != nil {
+		return nil, fmt.Errorf("write key: %w", err)
+	}
+	if set["keys"], err = json.Marshal(append(keys, one)); err != nil {
+		return nil, fmt.Errorf("write key: %w", err)
+	}
+	out, err := marshalKey(set)
+	if err == nil {
+		_, err = ParseKeySet(out)
+	}
+	return out, err
+}
+
 // ParseSigningKey reads what Marshal wrote. Its errors never quote the key.
 func ParseSigningKey(data []byte) (SigningKey, error) {
 	var j jwk
@@ -149,7 +204,10 @@ func ParseSigningKey(data []byte) (SigningKey, error) {
 	if _, err := j.public(); err != nil {
 		return SigningKey{}, fmt.Errorf("signing key: %w", err)
 	}
-	key := SigningKey{ID: j.KeyID, Private: ed25519.NewKeyFromSeed(seed)}
+	if !knownIssuer(j.Issuer) {
+		return SigningKey{}, fmt.Errorf("signing key: its iss is neither %s nor %s", IssuerWeb, IssuerOps)
+	}
+	key := SigningKey{ID: j.KeyID, Private: ed25519.NewKeyFromSeed(seed), Issuer: j.Issuer}
 	if key.jwk().X != j.X {
 		return SigningKey{}, errors.New("signing key's halves do not belong together")
 	}
@@ -165,7 +223,7 @@ func (k SigningKey) GoString() string { return k.String() }
 func (k SigningKey) jwk() jwk {
 	public, _ := k.Private.Public().(ed25519.PublicKey)
 	return jwk{KeyType: "OKP", Curve: "Ed25519", KeyID: k.ID, Use: "sig", Alg: "EdDSA",
-		X: base64.RawURLEncoding.EncodeToString(public)}
+		X: base64.RawURLEncoding.EncodeToString(public), Issuer: k.Issuer}
 }
 
 func marshalKey(v any) ([]byte, error) {

@@ -1,7 +1,6 @@
 package authz
 
 import (
-	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"io"
@@ -66,7 +65,7 @@ func OpenKeyFile(path string, cfg KeyFileConfig) (*KeyFile, error) {
 
 // Key returns the key by the file's present content: ErrUnknownKey, or *Misconfigured once the file has been broken
 // for longer than MaxStale.
-func (f *KeyFile) Key(kid string) (ed25519.PublicKey, error) {
+func (f *KeyFile) Key(kid string) (TrustedKey, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := f.cfg.Now()
@@ -79,7 +78,7 @@ func (f *KeyFile) Key(kid string) (ed25519.PublicKey, error) {
 		}
 	}
 	if f.err != nil && now.Sub(f.good) >= f.cfg.MaxStale {
-		return nil, &Misconfigured{What: "grant keys file", Err: f.err}
+		return TrustedKey{}, &Misconfigured{What: "grant keys file", Err: f.err}
 	}
 	return f.keys.Key(kid)
 }

@@ -19,7 +19,12 @@ var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 // key is the same for a name in every run of the tests.
 func key(t testing.TB, kid string, seed byte) authz.SigningKey {
 	t.Helper()
-	k, err := authz.GenerateKey(kid, bytes.NewReader(bytes.Repeat([]byte{seed}, 32)))
+	return keyOf(t, kid, authz.IssuerWeb, seed)
+}
+
+func keyOf(t testing.TB, kid, issuer string, seed byte) authz.SigningKey {
+	t.Helper()
+	k, err := authz.GenerateKey(kid, issuer, bytes.NewReader(bytes.Repeat([]byte{seed}, 32)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,14 +109,15 @@ func on() authz.Switch { return authz.Switch{Enabled: func() (bool, error) { ret
 
 type bundle struct {
 	key    authz.SigningKey
+	ops    authz.SigningKey // operators' grants are signed by a key of their own
 	caller *caller
 	authz  *authz.Authorizer
 }
 
 func setup(t testing.TB, mode authz.Mode, change func(*authz.Config)) bundle {
 	t.Helper()
-	b := bundle{key: key(t, "k1", 1), caller: &caller{answer: `{"allow":true,"tier":"business"}`}}
-	cfg := authz.Config{Mode: mode, Verifier: verifier(t, keySet(t, b.key)), Caller: b.caller, Switch: on(),
+	b := bundle{key: key(t, "k1", 1), ops: keyOf(t, "ops1", authz.IssuerOps, 9), caller: &caller{answer: `{"allow":true,"tier":"business"}`}}
+	cfg := authz.Config{Mode: mode, Verifier: verifier(t, keySet(t, b.key, b.ops)), Caller: b.caller, Switch: on(),
 		Endpoints: []string{"nats://127.0.0.1:4222", "redis://[::1]:6379", "http://localhost:8080"}}
 	if change != nil {
 		change(&cfg)
@@ -126,7 +132,11 @@ func setup(t testing.TB, mode authz.Mode, change func(*authz.Config)) bundle {
 
 func (b bundle) ask(t testing.TB, claims authz.Claims, change func(*authz.Ask)) authz.Ask {
 	t.Helper()
-	ask := authz.Ask{Action: authz.ActionExec, Tenant: "acme", Grant: mint(t, claims, b.key), BodySHA: "ab12", Conversation: "c1",
+	signer := b.key
+	if claims.Issuer == authz.IssuerOps {
+		signer = b.ops
+	}
+	ask := authz.Ask{Action: authz.ActionExec, Tenant: "acme", Grant: mint(t, claims, signer), BodySHA: "ab12", Conversation: "c1",
 		Drive: "d1", Job: "j1", At: noon}
 	if change != nil {
 		change(&ask)

@@ -78,10 +78,12 @@ func (v *Verifier) Authentic(token string, audiences ...string) (Claims, error) 
 		return claims, forged("the grant is longer than %d bytes", MaxToken)
 	}
 	var broken *Misconfigured
+	var signer TrustedKey
 	parsed, err := v.parser.ParseWithClaims(token, &claims, func(t *jwt.Token) (any, error) {
-		key, err := v.keyFor(t)
+		var err error
+		signer, err = v.keyFor(t)
 		errors.As(err, &broken)
-		return key, err
+		return signer.Public, err
 	})
 	switch {
 	case broken != nil:
@@ -99,6 +101,9 @@ func (v *Verifier) Authentic(token string, audiences ...string) (Claims, error) 
 	if err := claims.shape(); err != nil {
 		return Claims{}, err
 	}
+	if claims.Issuer != signer.Issuer {
+		return Claims{}, forged("the grant's key may not sign for this issuer")
+	}
 	if bound, ok := v.cfg.Bound[keyID(parsed)]; ok && bound.Tenant != claims.Tenant {
 		return Claims{}, forged("the grant's key may not sign for this tenant")
 	}
@@ -110,17 +115,17 @@ func keyID(t *jwt.Token) string {
 	return kid
 }
 
-func (v *Verifier) keyFor(t *jwt.Token) (ed25519.PublicKey, error) {
+func (v *Verifier) keyFor(t *jwt.Token) (TrustedKey, error) {
 	kid := keyID(t)
 	if kid == "" {
-		return nil, ErrUnknownKey
+		return TrustedKey{}, ErrUnknownKey
 	}
 	// "crit" asks a verifier to refuse what it does not understand (RFC 7515, section 4.1.11); we understand none.
 	if _, critical := t.Header["crit"]; critical {
-		return nil, ErrUnknownKey
+		return TrustedKey{}, ErrUnknownKey
 	}
 	if bound, ok := v.cfg.Bound[kid]; ok {
-		return bound.Public, nil
+		return TrustedKey{Public: bound.Public, Issuer: IssuerWeb}, nil
 	}
 	return v.keys.Key(kid)
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"strconv"
 	"time"
+	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 
@@ -53,12 +54,18 @@ func tenantSubject(base, tenant string) (string, error) {
 	return base + "." + tenant, nil
 }
 
+// errPathText: JSON would put U+FFFD in the place of what is not UTF-8, and so name another file.
+var errPathText = fmt.Errorf("%w: the path is not UTF-8", ErrInvalid)
+
 // FileRead asks for a file of a sandbox. hdr carries the grant. It blocks until the answer, at most 2 minutes. Errors:
 // *EndpointError, ErrNoReply when no worker serves files, ErrUnreachable, ErrInvalid.
 func (b *Bus) FileRead(ctx context.Context, tenant string, hdr Header, params FileReadParams) (*FileContent, error) {
 	subject, err := tenantSubject(SubjectFileRead, tenant)
 	if err != nil {
 		return nil, fmt.Errorf("read file: %w", err)
+	}
+	if !utf8.ValidString(params.Path) {
+		return nil, fmt.Errorf("read file: %w", errPathText)
 	}
 	params.V = 1
 	data, err := json.Marshal(params)
@@ -86,6 +93,9 @@ func (b *Bus) FileWrite(ctx context.Context, tenant string, hdr Header, params F
 	}
 	if most := b.MaxFileBytes(); int64(len(data)) > most {
 		return nil, fmt.Errorf("write file: %w", tooLarge(most))
+	}
+	if !utf8.ValidString(params.Path) {
+		return nil, fmt.Errorf("write file: %w", errPathText)
 	}
 	params.V = 1
 	encoded, err := json.Marshal(params)

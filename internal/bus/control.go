@@ -209,9 +209,10 @@ func (b *Bus) Execution(ctx context.Context) (ExecutionSwitch, error) {
 
 func parseSwitch(data []byte) ExecutionSwitch {
 	var s ExecutionSwitch
-	if err := json.Unmarshal(data, &s); err != nil {
-		return ExecutionSwitch{Why: "the switch cannot be read"}
+	if err := json.Unmarshal(data, &s); err != nil || s.By == "" {
+		return ExecutionSwitch{Why: "what is stored on " + SubjectExecution + " is no switch; set it anew", Unreadable: true}
 	}
+	s.Unreadable = false // nobody's to claim
 	return s
 }
 

@@ -219,10 +219,18 @@ func TestTheExecutionSwitchOutlivesTheStreamsAge(t *testing.T) {
 func TestASwitchThatCannotBeReadIsOff(t *testing.T) {
 	t.Parallel()
 	r, ctx := setup(t), within(t)
-	if _, err := r.js.Publish(ctx, bus.SubjectExecution, []byte("on")); err != nil {
+	for _, junk := range []string{"on", "", "{}", `{"on":true}`, `[]`, `{"on":"true","by":"x"}`} {
+		if _, err := r.js.Publish(ctx, bus.SubjectExecution, []byte(junk)); err != nil {
+			t.Fatal(err)
+		}
+		if s, err := r.bus.Execution(ctx); err != nil || s.On || !s.Unreadable || s.Why == "" {
+			t.Fatalf("%q: got %+v, %v", junk, s, err)
+		}
+	}
+	if err := r.bus.SetExecution(ctx, true, "olga", "mended"); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := r.bus.Execution(ctx); err != nil || s.On {
-		t.Fatalf("got %+v, %v", s, err)
+	if s, err := r.bus.Execution(ctx); err != nil || !s.On || s.Unreadable {
+		t.Fatalf("set anew: %+v, %v", s, err)
 	}
 }

@@ -122,4 +122,6 @@ type ExecutionSwitch struct {
 	By  string    `json:"by"`
 	Why string    `json:"why"`
 	At  time.Time `json:"at"`
+	// Unreadable is true when what is stored is no switch: it counts as off, and only whoever sets the switch mends it.
+	Unreadable bool `json:"unreadable,omitempty"`
 }

@@ -63,7 +63,7 @@ type Config struct {
 	TerminalDetachWindow time.Duration `env:"WAKEBUS_TERMINAL_DETACH_WINDOW" default:"30m" min:"10s" max:"24h" roles:"worker gateway" doc:"How long a terminal without a viewer is kept."`
 	TerminalRecordings   string        `env:"WAKEBUS_TERMINAL_RECORDINGS" roles:"gateway" unit:"folder" doc:"Folder for asciicast v2 recordings. Unset = none are made."`
 
-	OperatorKey string `env:"WAKEBUS_OPERATOR_KEY" roles:"client" unit:"file" doc:"Signing key (JWK) of operators' grants, which replays of dead letters travel with. Needed where AUTHZ_MODE is not dev."`
+	OperatorKey string `env:"WAKEBUS_OPERATOR_KEY" roles:"client" unit:"file" doc:"Signing key (JWK with iss ops) of operators' grants, which replays of dead letters travel with. Needed where AUTHZ_MODE is not dev."`
 	TerminalURL URL    `env:"TERMINAL_URL" roles:"client" doc:"Where a dev instance's terminal gateway listens; written into its env file."`
 }
 

@@ -278,7 +278,7 @@ func (a *App) Run(ctx context.Context) error {
 		defer stop()
 		var watch *bus.Watch
 		err := a.worker.insist(ctx, "watch the execution switch", func() (err error) {
-			watch, err = a.bus.WatchExecution(base, func(s bus.ExecutionSwitch) { a.fleet.set(!s.On) })
+			watch, err = a.bus.WatchExecution(base, a.switched)
 			return err
 		})
 		if ctx.Err() != nil && watch == nil {
@@ -299,6 +299,20 @@ func (a *App) Run(ctx context.Context) error {
 		return fmt.Errorf("run worker: %w", err)
 	}
 	return nil
+}
+
+// switched takes the fleet's switch over, and says so: an off denies everybody's jobs.
+func (a *App) switched(s bus.ExecutionSwitch) {
+	was := a.fleet.off()
+	a.fleet.set(!s.On)
+	switch {
+	case s.Unreadable:
+		a.log.Error().Str("why", s.Why).Msg("the fleet's execution switch cannot be read: execution is off")
+	case !s.On:
+		a.log.Warn().Str("by", s.By).Str("why", s.Why).Msg("execution was switched off for the fleet")
+	case was:
+		a.log.Warn().Str("by", s.By).Str("why", s.Why).Msg("execution was switched on for the fleet")
+	}
 }
 
 // Close closes the connections. It may be called more than once.

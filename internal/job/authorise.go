@@ -129,12 +129,14 @@ func (r *run) policy() *ending {
 		return denied(v.Reason, "")
 	}
 	if q.Cwd != "" {
-		if _, err := plan.ConfinePath("", q.Cwd); err != nil {
+		_, err := plan.ConfinePath("", q.Cwd)
+		var bad *plan.Violation
+		if errors.As(err, &bad) {
 			if e := r.unlessMarked(nil); e != nil {
 				return e
 			}
-			r.w.auditBlock(r, plan.ReasonPathEscape, "cwd", true)
-			return denied(plan.ReasonPathEscape, "")
+			r.w.auditBlock(r, bad.Reason, "cwd: "+bad.Detail, bad.Anomaly)
+			return denied(bad.Reason, detail(bad))
 		}
 	}
 	return nil

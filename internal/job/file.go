@@ -70,6 +70,11 @@ func (f files) WriteFile(ctx context.Context, c bus.FileCall, p bus.FileWritePar
 	return out, nil
 }
 
+// detail is a violation as a sentence.
+func detail(v *plan.Violation) string {
+	return strings.ToUpper(v.Detail[:1]) + v.Detail[1:] + "."
+}
+
 func octal(m fs.FileMode) string { return fmt.Sprintf("%04o", m.Perm()) }
 
 // fileAsk is what a file call asks for, whichever it is.
@@ -103,8 +108,10 @@ func (f files) serve(ctx context.Context, c bus.FileCall, q fileAsk, call func(c
 	}
 	rec.Actor = auditActor(&bus.Actor{User: actor.User, Tier: actor.Tier, Drive: actor.Drive})
 	confined, err := plan.ConfinePath("", q.path)
-	if err != nil {
-		return endpointError(plan.ReasonPathEscape, "")
+	var bad *plan.Violation
+	if errors.As(err, &bad) {
+		rec.Anomaly = bad.Anomaly
+		return endpointError(bad.Reason, detail(bad))
 	}
 	if confined == plan.Workspace {
 		return endpointError(plan.ReasonInvalidRequest, "The path names the workspace itself.")
@@ -138,12 +145,16 @@ func (f files) within(ctx context.Context, actor authz.Actor, key session.Key, n
 		if w.sprites == nil {
 			return endpointError(plan.ReasonMisconfigured, "")
 		}
-		inside, err := w.sprites.Inside(ctx, snap.Link.Sandbox, plan.Workspace, name)
+		place, err := w.sprites.Inside(ctx, snap.Link.Sandbox, plan.Workspace, name)
 		if err != nil {
 			return err
 		}
-		if !inside {
+		switch place {
+		case sprites.PlaceOutside:
 			return endpointError(plan.ReasonPathEscape, "A symbolic link leads there.")
+		case sprites.PlaceFolder:
+			return endpointError(plan.ReasonInvalidRequest, "The path names a folder.")
+		case sprites.PlaceInside:
 		}
 		if err := call(ctx, snap.Link.Sandbox, name); err != nil {
 			return err

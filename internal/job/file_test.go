@@ -5,10 +5,15 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/wakebus/wakebus/internal/bus"
+	"github.com/wakebus/wakebus/internal/job"
 	"github.com/wakebus/wakebus/internal/plan"
+	"github.com/wakebus/wakebus/internal/sprites"
 	"github.com/wakebus/wakebus/internal/sprites/emulator"
 )
 
@@ -152,4 +157,52 @@ func TestAFileCallsGrantMayBeBoundToItsBody(t *testing.T) {
 	if got := endpointSaid(t, err); got.reason != plan.ReasonInvalidRequest {
 		t.Errorf("another path: %+v", got)
 	}
+}
+
+// What is wrong with a path is said: a folder, a line end, a name that is too long, what JSON could not carry.
+func TestAFileCallSaysWhatIsWrongWithItsPath(t *testing.T) {
+	t.Parallel()
+	h := build(t)
+	exited(t, h.sh(t, "c", "mkdir folder"), 0)
+	for path, want := range map[string]struct {
+		reason plan.Reason
+		says   string
+	}{
+		"folder":                 {plan.ReasonInvalidRequest, "names a folder"},
+		".":                      {plan.ReasonInvalidRequest, "workspace itself"},
+		"a\nb":                   {plan.ReasonInvalidRequest, "control character"},
+		"%2e%2e/x":               {plan.ReasonPathEscape, "percent-decoded"},
+		strings.Repeat("n", 300): {plan.ReasonInvalidRequest, "longer than 255 bytes"},
+		"a\ufffd":                {plan.ReasonInvalidRequest, "not UTF-8"},
+	} {
+		_, err := h.bus.FileRead(t.Context(), tenant, nil, bus.FileReadParams{ConversationID: "c", Path: path})
+		if got := endpointSaid(t, err); got.reason != want.reason || !strings.Contains(err.Error(), want.says) {
+			t.Errorf("read %.20q: %s, %v", path, got.reason, err)
+		}
+		_, err = h.bus.FileWrite(t.Context(), tenant, nil, bus.FileWriteParams{ConversationID: "c", Path: path}, []byte("x"))
+		if got := endpointSaid(t, err); got.reason != want.reason || !strings.Contains(err.Error(), want.says) {
+			t.Errorf("write %.20q: %s, %v", path, got.reason, err)
+		}
+	}
+	if _, err := h.bus.FileWrite(t.Context(), tenant, nil, bus.FileWriteParams{ConversationID: "c", Path: "a\xff"}, []byte("x")); !errors.Is(err, bus.ErrInvalid) {
+		t.Errorf("a name that is not UTF-8: %v", err)
+	}
+}
+
+// Case 15 at the endpoint: a file call that never answers ends by itself, with its own reason, and gives its slot back.
+func TestCase15AFileCallThatHangsEndsAndKeepsNoSlot(t *testing.T) {
+	t.Parallel()
+	h := build(t, eachApp(func(_ int, a *job.AppConfig) {
+		a.Sprites = func(c *sprites.Config) { c.CallTimeout = 2 * time.Second }
+	}))
+	exited(t, h.sh(t, "c", "echo x >f"), 0)
+	h.fault(t, emulator.Fault{Route: "fs.*", Do: emulator.FaultHang})
+	_, err := h.bus.FileRead(t.Context(), tenant, nil, bus.FileReadParams{ConversationID: "c", Path: "f"})
+	if got := endpointSaid(t, err); got.reason != plan.ReasonProvisionFailed {
+		t.Errorf("got %+v", got)
+	}
+	if n := h.inst.Emulator().Count("fs.*", ""); n != 2 {
+		t.Errorf("%d file calls, want one and its retry", n)
+	}
+	h.free(t, h.leases(t))
 }

@@ -66,7 +66,7 @@ func newReasonHouses(t *testing.T) *reasonHouses {
 			return nil
 		}
 	}))
-	key, err := authz.GenerateKey("k1", rand.Reader)
+	key, err := authz.GenerateKey("k1", authz.IssuerWeb, rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}

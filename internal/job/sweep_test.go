@@ -182,3 +182,34 @@ func TestASweepByAPartialListingDeletesNothing(t *testing.T) {
 		t.Errorf("afterwards: %+v, %v", report, err)
 	}
 }
+
+// A conversation that was revived after an end goes like any other once it is idle for too long, and begins anew after.
+func TestASweepTakesAConversationThatWasRevivedAfterAnEnd(t *testing.T) {
+	t.Parallel()
+	c := &clock{}
+	h := build(t, sweeping(c)...)
+	exited(t, h.sh(t, "c", "true"), 0)
+	outcome(t, h.end(t, "c"), plan.OutcomeEnded, "")
+	exited(t, h.exec(t, bus.ExecRequest{ConversationID: "c", Shell: "true", FreshStart: true}, nil).result(), 0)
+	name := h.link(t, "c").Link.Sandbox
+	if err := h.inst.Emulator().Sleep(name); err != nil {
+		t.Fatal(err)
+	}
+	h.free(t, h.leases(t))
+	s := h.sweeper(t, 0)
+	c.forward(50 * time.Hour)
+	if _, err := s.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c.forward(2 * time.Hour)
+	report, err := s.Sweep(t.Context())
+	if err != nil || !swept(report)[name].Deleted || h.exists(name) {
+		t.Fatalf("got %+v, %v", swept(report)[name], err)
+	}
+	c.ahead.Store(0)
+	r := h.sh(t, "c", "true")
+	exited(t, r, 0)
+	if !r.Fresh {
+		t.Error("its next Sprite is not said to be fresh")
+	}
+}

@@ -60,9 +60,6 @@ func (s *Sweeper) inUse(ctx context.Context, sp sprites.Sprite, u *usage) (bool,
 	switch {
 	case snap.State() != plan.LinkLive, l.Kind == plan.KindTerminal, l.PTY != nil:
 		return true, nil
-	case l.EndedSeq > 0:
-		// Revived after an end: without its link the order of the two would be lost.
-		return true, nil
 	case snap.Idle(s.cfg.Clock.Now()) < s.cfg.HardExpiry:
 		return true, nil
 	}
@@ -126,7 +123,7 @@ func (s *Sweeper) removeLinked(ctx context.Context, row *Swept, snap session.Sna
 	used, err := s.hasJobs(ctx, snap.Key.Tenant, snap.Key.ID)
 	if err == nil && used {
 		row.Verdict, row.Why = plan.SweepKeep, "it is in use by now"
-		return s.deps.Links.Drop(ctx, snap, hold) // the run, or the next, adopts the Sprite by its name
+		return s.deps.Links.Forget(ctx, snap, hold) // the run, or the next, adopts the Sprite by its name
 	}
 	if err == nil {
 		err = s.removeSprite(ctx, row)
@@ -135,7 +132,9 @@ func (s *Sweeper) removeLinked(ctx context.Context, row *Swept, snap session.Sna
 		_, saveErr := s.deps.Links.Unconfirmed(ctx, snap, hold, string(sprites.ClassOf(err)))
 		return errors.Join(err, saveErr)
 	}
-	return s.deps.Links.Drop(ctx, snap, hold)
+	// Of a session that was revived after an end the link kept the order of the two. No request is as old as that end by
+	// now: the Sprite was idle for longer than a day, and a request waits for twelve hours at most.
+	return s.deps.Links.Forget(ctx, snap, hold)
 }
 
 func (s *Sweeper) removeSprite(ctx context.Context, row *Swept) error {

@@ -43,30 +43,22 @@ func TestPathsInsideTheWorkspaceAreCleaned(t *testing.T) {
 func TestPathsOutOfTheWorkspaceAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ cwd, path string }{
-		"parent":                  {"", ".."},
-		"parent behind a folder":  {"", "a/../.."},
-		"out and in again":        {"", "../workspace/a"},
-		"absolute":                {"", "/etc/passwd"},
-		"absolute, two slashes":   {"", "//etc/passwd"},
-		"a sibling":               {"", "/workspace2/a"},
-		"absolute and back":       {"", "/workspace/../etc"},
-		"root":                    {"", "/"},
-		"encoded dots":            {"", "%2e%2e/a"},
-		"encoded slash":           {"", "..%2fa"},
-		"encoded twice":           {"", "%252e%252e%252fa"},
-		"encoded absolute":        {"", "%2fetc%2fpasswd"},
-		"backslashes":             {"", "..\\..\\a"},
-		"NUL":                     {"", "a\x00b"},
-		"encoded NUL":             {"", "a%00b"},
-		"line end":                {"", "a\nb"},
-		"not UTF-8":               {"", "a\xff"},
-		"overlong encoding":       {"", "%c0%ae%c0%ae/a"},
-		"cwd outside":             {"/tmp", "a"},
-		"cwd that climbs":         {"..", "workspace"},
-		"more climbs than depth":  {"a/b", "../../../x"},
-		"a part that is too long": {"", strings.Repeat("a", 256)},
-		"too long":                {"", strings.Repeat("a/", 2049)},
-		"too long together":       {strings.Repeat("a/", 1500), strings.Repeat("a/", 1500)},
+		"parent":                 {"", ".."},
+		"parent behind a folder": {"", "a/../.."},
+		"out and in again":       {"", "../workspace/a"},
+		"absolute":               {"", "/etc/passwd"},
+		"absolute, two slashes":  {"", "//etc/passwd"},
+		"a sibling":              {"", "/workspace2/a"},
+		"absolute and back":      {"", "/workspace/../etc"},
+		"root":                   {"", "/"},
+		"encoded dots":           {"", "%2e%2e/a"},
+		"encoded slash":          {"", "..%2fa"},
+		"encoded twice":          {"", "%252e%252e%252fa"},
+		"encoded absolute":       {"", "%2fetc%2fpasswd"},
+		"backslashes":            {"", "..\\..\\a"},
+		"cwd outside":            {"/tmp", "a"},
+		"cwd that climbs":        {"..", "workspace"},
+		"more climbs than depth": {"a/b", "../../../x"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -76,6 +68,36 @@ func TestPathsOutOfTheWorkspaceAreRefused(t *testing.T) {
 				t.Fatalf("%q, %v", got, err)
 			}
 		})
+	}
+}
+
+// What is no path at all is told apart from what leads out, and says what is wrong with it.
+func TestWhatIsNoPathSaysWhy(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ cwd, path, why string }{
+		"NUL":                     {"", "a\x00b", "control character"},
+		"encoded NUL":             {"", "a%00b", "control character"},
+		"line end":                {"", "a\nb", "control character"},
+		"not UTF-8":               {"", "a\xff", "not UTF-8"},
+		"not UTF-8 once":          {"", "a\ufffd", "not UTF-8"},
+		"overlong encoding":       {"", "%c0%ae%c0%ae/a", "not UTF-8"},
+		"a part that is too long": {"", strings.Repeat("a", 256), "longer than 255 bytes"},
+		"too long":                {"", strings.Repeat("a/", 2049), "longer than 4096 bytes"},
+		"too long together":       {strings.Repeat("a/", 1500), strings.Repeat("a/", 1500), "longer than 4096 bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := plan.ConfinePath(tt.cwd, tt.path)
+			var v *plan.Violation
+			if !errors.As(err, &v) || v.Reason != plan.ReasonInvalidRequest || !strings.Contains(v.Detail, tt.why) || got != "" {
+				t.Fatalf("%q, %v", got, err)
+			}
+		})
+	}
+	_, err := plan.ConfinePath("", "%2e%2e/a")
+	var v *plan.Violation
+	if !errors.As(err, &v) || !strings.Contains(v.Detail, "percent-decoded") {
+		t.Errorf("encoded dots: %v", err)
 	}
 }
 

@@ -128,6 +128,22 @@ func (s *Store) Drop(ctx context.Context, snap Snapshot, by Hold) error {
 	return &Forbidden{Change: "drop", State: state}
 }
 
+// Forget removes a link whose Sprite is gone together with what it kept of an earlier end and the fresh start after it,
+// by the run that holds its tear-down: for when no request can be as old as that end. Errors: *Busy, *Forbidden,
+// ErrConflict.
+func (s *Store) Forget(ctx context.Context, snap Snapshot, by Hold) error {
+	if err := snap.Busy(by.Run); err != nil {
+		return err
+	}
+	if snap.State() != plan.LinkTearingDown || snap.Link.ending() {
+		return &Forbidden{Change: "forget", State: snap.State()}
+	}
+	if err := s.links.Delete(ctx, snap.Key.String(), snap.Revision); err != nil {
+		return wrap("forget", snap.Key, err)
+	}
+	return nil
+}
+
 func (s *Store) tombstone(seq uint64) Link {
 	return Link{State: plan.LinkEnded, EndedSeq: seq, EndedAt: s.cfg.Now()}
 }

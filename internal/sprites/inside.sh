@@ -1,4 +1,5 @@
 # $1 marker, $2 folder, $3 path. The part of the path that does not exist yet can hold no link.
+if [ -d "$3" ]; then is=folder; else is=inside; fi
 p=$3
 while [ ! -e "$p" ] && [ ! -L "$p" ] && [ "$p" != / ]; do
 	p=${p%/*}
@@ -10,7 +11,7 @@ at=$(readlink -f -- "$p" && printf .) && root=$(readlink -f -- "$2" && printf .)
 }
 at=${at%??} root=${root%??}
 case $at in
-"$root" | "$root"/*) printf '%s inside\n' "$1" ;;
+"$root" | "$root"/*) printf '%s %s\n' "$1" "$is" ;;
 *)
 	# A folder that is gone is made again by whoever writes below it; nothing leads out of it.
 	case $root in "$at"/* | "${at%/}"/*) [ ! -e "$2" ] && printf '%s inside\n' "$1" && exit 0 ;; esac

@@ -12,12 +12,13 @@ func TestInsideFollowsEveryLink(t *testing.T) {
 		if _, code := b.run("links", "mkdir in && ln -s in link && ln -s /etc out && ln -s /nowhere/at/all dangling && ln -s /home/sprite/new new"); code != 0 {
 			t.Fatal("links not made")
 		}
-		for name, want := range map[string]bool{
-			"in/f": true, "link/f": true, "link": true, "not/there/yet": true, "in": true,
-			"out": false, "out/passwd": false, "dangling": false, "new": false, "/etc/passwd": false, "/workspacefake/f": false,
+		for name, want := range map[string]sprites.Place{
+			"in/f": sprites.PlaceInside, "link/f": sprites.PlaceInside, "link": sprites.PlaceFolder, "not/there/yet": sprites.PlaceInside, "in": sprites.PlaceFolder,
+			"out": sprites.PlaceOutside, "out/passwd": sprites.PlaceOutside, "dangling": sprites.PlaceOutside, "new": sprites.PlaceOutside,
+			"/etc/passwd": sprites.PlaceOutside, "/workspacefake/f": sprites.PlaceOutside,
 		} {
 			if got, err := b.Inside(t.Context(), "box", "/workspace", name); err != nil || got != want {
-				t.Errorf("%s: inside %v, %v", name, got, err)
+				t.Errorf("%s: %q, %v", name, got, err)
 			}
 		}
 		if _, err := b.Inside(t.Context(), "box", "/workspace", "../etc"); sprites.ClassOf(err) != sprites.ClassInvalid {

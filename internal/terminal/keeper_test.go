@@ -26,7 +26,7 @@ type signer struct {
 
 func newSigner(t *testing.T) (*signer, string) {
 	t.Helper()
-	key, err := authz.GenerateKey("web-1", rand.Reader)
+	key, err := authz.GenerateKey("web-1", authz.IssuerWeb, rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
