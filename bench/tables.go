@@ -48,7 +48,7 @@ var tables = []table{
 		rows: []string{"one at a time, p50 ms", "one at a time, p99 ms", "32 at a time, messages/s"}},
 	{id: "concurrency", title: "Concurrent jobs", head: []string{"in flight", "jobs/s", "p50 ms", "p99 ms", "processor per job, ms"},
 		text: "One worker, 32 slots, everything in one process.", rows: []string{"1", "2", "4", "8", "16", "32"}},
-	{id: "depth", title: "Waiting jobs", head: []string{"waiting beyond the timed, at full size", "here", "jobs/s of those that follow", "ratio"},
+	{id: "depth", title: "Waiting jobs", head: []string{"waiting, at full size", "here, with the timed", "jobs/s of the first", "ratio"},
 		text: "Requests are queued while no worker runs; then one starts, and the first of them are timed. `WAKEBUS_TENANT_BACKLOG` and `WAKEBUS_QUEUE_BYTES` are raised for it.",
 		rows: []string{"0", "10,000", "1,000,000"}},
 	{id: "conversations", title: "Conversations", head: []string{"conversations in turn", "jobs/s", "ratio", "p99 ms"},
