@@ -59,7 +59,17 @@ func ageRedis(ctx context.Context, rig *bench.Rig) error {
 	}
 	client := redis.NewClient(opt)
 	defer func() { _ = client.Close() }()
-	if err := client.HSet(ctx, "{wakebus}:sys", "e", 1).Err(); err != nil {
+	const key = "{wakebus}:sys" // "<last fence> <start> <line>" (internal/lease/script/prelude.lua)
+	was, err := client.Get(ctx, key).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return fmt.Errorf("age the redis: %w", err)
+	}
+	fields := strings.Fields(was)
+	if len(fields) != 3 {
+		fields = []string{"0", "1", "0"}
+	}
+	fields[1] = "1"
+	if err := client.Set(ctx, key, strings.Join(fields, " "), 0).Err(); err != nil {
 		return fmt.Errorf("age the redis: %w", err)
 	}
 	return nil

@@ -119,7 +119,8 @@ func (r *Rig) start(ctx context.Context) error {
 	return err
 }
 
-// settings lift every limit that would deny a job: what is measured is the way of one that is let through.
+// settings lift every limit that would deny a job, and make queue and journal large enough for a million of them: what is
+// measured is the way of one that is let through.
 func (r *Rig) settings() map[string]string {
 	const plenty = "1000000"
 	return map[string]string{
