@@ -126,11 +126,12 @@ func TestCase50AJobSurvivesTheDeathOfItsWorkerInEveryState(t *testing.T) {
 				t.Skip("only in a long run: WAKEBUS_KILLS is not set")
 			}
 			table := newTable()
+			// Each round is a test of its own, so that its world ends before the next one's begins.
 			for round := range (kills(t) + 1) / 2 {
-				killRound(t, round, table, m)
+				t.Run(fmt.Sprintf("round %d", round), func(t *testing.T) { killRound(t, table, m) })
 			}
 			for _, hold := range []int64{20 << 10, 40 << 10} {
-				inputRound(t, hold, table, m)
+				t.Run(fmt.Sprintf("input up to %d", hold), func(t *testing.T) { inputRound(t, hold, table, m) })
 			}
 			t.Logf("state x outcome x count, %s:\n%s", m.name, table)
 			table.keep(t, m.name)
@@ -157,7 +158,7 @@ func (v *victim) running() bool {
 }
 
 // killRound lets one worker stop with two jobs in every state, kills it, and lets another carry all of them on.
-func killRound(t *testing.T, round int, table *table, m mode) {
+func killRound(t *testing.T, table *table, m mode) {
 	w := newWorld(t, workers(-1), emulated(m.change), func(c *instance.Config) { c.Settings["WAKEBUS_SLOTS"] = "128" })
 	stops := map[string]job.Step{}
 	for _, s := range states() {
@@ -191,9 +192,6 @@ func killRound(t *testing.T, round int, table *table, m mode) {
 		w.judge(v, table, m)
 	}
 	w.judgeRuns(victims)
-	if t.Failed() {
-		t.Logf("round %d failed", round)
-	}
 }
 
 // inputRound kills a worker of which only a part of what it sent has arrived: its commands' input is not in, or not all of
