@@ -11,7 +11,7 @@ var Align = align
 // Flow is flow, for its property.
 type Flow struct{ flow }
 
-// Begin is flow.begin, and so on.
+// Begin starts the count; the others are the window's own too.
 func (f *Flow) Begin(offset int64)            { f.begin(offset) }
 func (f *Flow) Skip(at, n int64) bool         { return f.skip(at, n) }
 func (f *Flow) Ack(offset, cursor int64) bool { return f.ack(offset, cursor) }

@@ -211,7 +211,7 @@ func TestKillingTheGatewayLosesAndRepeatsNothingInARealBrowser(t *testing.T) {
 	}
 	t.Setenv(pageVariable, page)
 	b, lines, recordings := numbered(t)
-	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	result := filepath.Join(t.TempDir(), "drawn.json")
 	cmd := exec.CommandContext(ctx, node, "check/soak.mjs", b.net.url(), result, strconv.Itoa(lines))

@@ -6,7 +6,7 @@ import { writeFile } from 'node:fs/promises';
 const [url, out, lines] = process.argv.slice(2);
 const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: ['--no-sandbox'] });
 const context = await browser.newContext({ viewport: { width: 900, height: 560 } });
-context.setDefaultTimeout(150000);
+context.setDefaultTimeout(600000); // the long form takes minutes on a busy machine; the Go test ends it
 const page = await context.newPage();
 await page.exposeFunction('at', (n) => console.log(`at ${n}`));
 await page.goto(`${url}/?page=kill`);
