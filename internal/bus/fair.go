@@ -17,7 +17,7 @@ const (
 	// least. A slot that comes free so finds a request within milliseconds, however many are away.
 	deferRate  = 200
 	deferLeast = 50 * time.Millisecond
-	deferMost  = 5 * time.Second
+	deferMost  = 30 * time.Second
 	// deferTrips is how many pulls' time lies between two that come back, at least: those that come back are handed out
 	// before what is new, and must not take all pulls.
 	deferTrips = 4
