@@ -113,7 +113,7 @@ func TestARunThatNoMessageCarriesIsQueuedAgainUnderTheWorkersRole(t *testing.T) 
 // Grants are asked for, and nobody has given the canary one: it signs its own.
 func TestTheFleetIsMeasuredAndACanaryRunsUnderTheWorkersRole(t *testing.T) {
 	t.Parallel()
-	key, err := authz.GenerateKey("web", rand.Reader)
+	key, err := authz.GenerateKey("web", authz.IssuerWeb, rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
