@@ -16,7 +16,7 @@ type aim struct {
 func (b *book) aims() []aim {
 	cores := float64(runtime.NumCPU())
 	busy := fmt.Sprintf("A job takes %.2f ms of processor time in this process, so %d cores hold at most %.0f of them a second; the emulator and the caller, "+
-		"which a deployment has elsewhere, are in that. The profile is flat: no part has more than a fifth, and a quarter is system calls, of which half are writes to sockets.", b.Job.CPUMsPerJob, runtime.NumCPU(), cores*1000/max(b.Job.CPUMsPerJob, 0.001))
+		"which a deployment has elsewhere, are in that. The profile is flat: no part has more than a fifth, and about a quarter is system calls.", b.Job.CPUMsPerJob, runtime.NumCPU(), cores*1000/max(b.Job.CPUMsPerJob, 0.001))
 	p50, p99, added := b.Job.EnqueueStarted.P50, b.Job.EnqueueStarted.P99, b.Job.Added.P50
 	share := b.Output.Job / max(b.Output.Bare, 0.001)
 	slower := 1 - b.Depth.After/max(b.Depth.Before, 0.001)
@@ -29,7 +29,7 @@ func (b *book) aims() []aim {
 			"Timed between its steps, the tail is in taking the lease and giving it back (p90 5.9 ms each beside a p50 of 1.1 and 0.5, while others used the machine): Redis is another process, which must first get a core."},
 		{"one worker process, 32 slots, real Redis: at least 1,000 jobs/s", f0(b.Job.JobsPerSecond) + " jobs/s", b.Job.JobsPerSecond >= 1000, busy},
 		{"added over a direct exec, p50: at most 3 ms", f2(added) + " ms", added <= 3,
-			"What is added, timed between its steps (p50, ms): the way through the queue 0.8, claim 0.4, lease 1.1 with marks and link beside it, the Sprite's record and planned 1.4, dialing as much as the claim, started 0.3, the lease given back 0.5, and the result 0.6. Ten round trips, of which the order that a run is promised leaves none to be dropped."},
+			"What is added, timed between its steps (p50, ms): the way through the queue 0.8, claim 0.4, lease 1.1 with marks and link beside it, the Sprite's record and planned 1.4, dialing as much as the claim, started 0.3, the lease given back 0.5, and the result 0.6. Most of these follow one another by the order that a run is promised; what might still be overlapped is small (started beside the lease given back)."},
 		{"output: at least 0.8 of a bare WebSocket", ratio(b.Output.Job, b.Output.Bare), share >= 0.8,
 			"Every byte is read from the WebSocket, sent to the broker, copied and hashed there, written to a file, and sent to the caller, all on the same cores; the bare WebSocket is read once. One chunk of at most 256 KiB is under way at a time, since each names the one before it."},
 		{"memory flat while output streams (four times the output, at most 1.25 times the peak)", fmt.Sprintf("%.2f times", grew), grew <= 1.25,

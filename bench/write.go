@@ -153,7 +153,7 @@ A job allocates %s KiB in %s objects; before those three it was %s KiB in %s. Wh
 of 64 KiB went with every command's end and was never given back (19 %% of all bytes that a job allocated then); output went out in chunks of 64 KiB,
 and the disk, headers and wake-ups of each were half of its processor time (now up to 256 KiB, from a pool of buffers); the guard's script was escaped
 anew for every exec's address (6 %%); net/http's transport served each exec's own connection with goroutines and buffers that a socket does not use
-(a twelfth of a job's processor time); each request was pulled over a subscription, a goroutine and timers of its own (90 allocations); cancel marks
+(up to a twelfth of a job's processor time, as far as a busy machine let it be told); each request was pulled over a subscription, a goroutine and timers of its own (90 allocations); cancel marks
 and link were asked of the leader, one after another, where one server can be asked directly, both marks in one question, beside the lease (220
 allocations, two messages, two round trips). What is left at the top is the fresh connection that every exec needs (a kept one could repeat a
 handshake unseen, and run a command twice), the broker's own work, and system calls.
