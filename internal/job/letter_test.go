@@ -114,6 +114,20 @@ func TestReplaysOfOneUserWaitForTheSlotAndRunOnce(t *testing.T) {
 		t.Error("no replay had to wait: this shows nothing")
 	}
 	h.free(t, h.leases(t))
+	js := h.streams(t)
+	var records map[string]map[string]any
+	record := func(kind, job string) map[string]any { return records["sandbox.audit."+tenant+"."+kind+"."+job+".1"] }
+	eventually(t, "every replay is in the audit trail, beside its run", func() bool {
+		records = auditOf(t, h, js)
+		return !slices.ContainsFunc(jobs, func(a *asked) bool { return record("run", a.job) == nil || record("replay", a.job) == nil })
+	})
+	for _, a := range jobs {
+		r := record("replay", a.job)
+		actor, _ := r["actor"].(map[string]any)
+		if r["outcome"] != string(plan.OutcomeExited) || r["job_id"] != a.job || r["run"] != 1.0 || actor["user"] != "ann" || actor["operator"] == nil || r["usage"] != nil {
+			t.Errorf("the replay of %s is recorded as %v", a.job, r)
+		}
+	}
 }
 
 // A replay that gets no slot until its deadline is dead again and says so; it does not wait for ever.

@@ -13,11 +13,11 @@ import (
 )
 
 // Case 87: secrets go through every way a request can end, and are found nowhere but in the sandbox: not in logs,
-// events, audit records, dead letters, links, control messages or metrics, not even when the provider echoes them.
+// events, audit records, dead letters, links, control messages, metrics or traces, not even when the provider echoes them.
 func TestCase87SecretsAreKeptOutOfEverythingThatIsKept(t *testing.T) {
 	t.Parallel()
 	const inEnv, inStdin, inFile, inGrant = "sentinel-env-7f3a", "sentinel-stdin-91bc", "sentinel-file-5d20", "sentinel-grant-c4e8"
-	h := build(t)
+	h, spans := recorded(t)
 	js := h.streams(t)
 	ask := func(conversation, text string) bus.ExecRequest {
 		return bus.ExecRequest{ConversationID: conversation, Shell: text, Env: map[string]string{"PASSWORD": inEnv}, Stdin: []byte(inStdin)}
@@ -96,6 +96,13 @@ func TestCase87SecretsAreKeptOutOfEverythingThatIsKept(t *testing.T) {
 		}
 	}
 	places["the metrics"] = metrics.String()
+	if err := h.inst.StopWorker(0); err != nil {
+		t.Fatal(err)
+	}
+	places["the traces"] = traced(spans())
+	if !strings.Contains(places["the traces"], odd) {
+		t.Error("no trace names the job: the test shows nothing")
+	}
 	secrets := []string{inEnv, inStdin, inFile, inGrant, h.inst.Emulator().Token(), h.inst.Env()["SANDBOX_SESSION_SECRET"]}
 	for _, s := range secrets {
 		for place, text := range places {

@@ -170,14 +170,20 @@ func TestASweepByAPartialListingDeletesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.forward(50 * time.Hour)
-	h.fault(t, emulator.Fault{Route: "sprite.list", Do: emulator.FaultStatus, Status: 400})
-	if _, err := s.Sweep(t.Context()); !errors.Is(err, job.ErrSweepStopped) {
-		t.Errorf("got %v", err)
+	for name, answer := range map[string]emulator.Fault{
+		"fails":        {Status: 400},
+		"is cut short": {Status: 200, Body: `{"sprites":[],"has_more":true,"next_continuation_token":null}`},
+	} {
+		answer.Route, answer.Do = "sprite.list", emulator.FaultStatus
+		h.fault(t, answer)
+		if _, err := s.Sweep(t.Context()); !errors.Is(err, job.ErrSweepStopped) {
+			t.Errorf("a listing that %s: got %v", name, err)
+		}
+		if !h.exists("orphan") {
+			t.Errorf("an orphan was deleted by a listing that %s", name)
+		}
+		h.inst.Emulator().ClearFaults()
 	}
-	if !h.exists("orphan") {
-		t.Error("an orphan was deleted by a listing that failed")
-	}
-	h.inst.Emulator().ClearFaults()
 	if report, err := s.Sweep(t.Context()); err != nil || !swept(report)["orphan"].Deleted {
 		t.Errorf("afterwards: %+v, %v", report, err)
 	}

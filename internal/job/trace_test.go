@@ -2,6 +2,7 @@ package job_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -31,6 +32,19 @@ func recorded(t *testing.T) (*house, func() tracetest.SpanStubs) {
 		}
 		return exporter.GetSpans()
 	}
+}
+
+// traced is all that spans say to whoever reads them.
+func traced(spans tracetest.SpanStubs) string {
+	var b strings.Builder
+	for _, s := range spans {
+		fmt.Fprintf(&b, "%s %v %v %s", s.Name, s.Attributes, s.Resource, s.Status.Description)
+		for _, e := range s.Events {
+			fmt.Fprintf(&b, " %s %v", e.Name, e.Attributes)
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
 }
 
 // keeping does not forget its spans at the shutdown, which is what flushes them.
