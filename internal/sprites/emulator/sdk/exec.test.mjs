@@ -139,7 +139,10 @@ check('control mode runs the same command', async (t) => {
   const r = await other.execFile('sh', ['-c', 'echo out; echo err >&2']);
   assert.deepEqual(r, { stdout: 'out\n', stderr: 'err\n', exitCode: 0 });
   assert.equal(other.hasControlConnection(), true);
+  // The Sprite must outlive the closing handshake: the SDK throws what breaks it where nobody can catch it.
+  const closed = once(await other.getControlConnection(), 'close');
   other.closeControlConnection();
+  await closed;
 });
 
 // Terminals
