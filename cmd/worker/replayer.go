@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sethvargo/go-retry"
+
 	"github.com/wakebus/wakebus/internal/audit"
 	"github.com/wakebus/wakebus/internal/bus"
 )
@@ -18,7 +20,12 @@ const (
 	leastForShare = 5
 	// progressEvery is the least time between two lines of progress.
 	progressEvery = 5 * time.Second
+	// settlePatience is how long a record may say "replaying" after its replay's result.
+	settlePatience = 15 * time.Second
 )
+
+// errStillReplaying: the worker has not written down yet how a replay ended.
+var errStillReplaying = errors.New("still replaying")
 
 // errTooManyFailed: the share of failures is above --stop-on-failure.
 var errTooManyFailed = errors.New("too many did not end well")
@@ -186,8 +193,22 @@ func (r *replayer) followRun(ctx context.Context, id bus.LetterID, key bus.RunKe
 	default:
 		done.Outcome, done.Reason = s.result.Outcome, s.result.Reason
 		done.State = string(bus.AfterReplay(s.result.Outcome))
+		r.settle(ctx, id, key.Run)
 	}
 	_ = r.told(&r.ended, done) // a closed standard output does not stop a replay
+}
+
+// settle waits until the record says how its replay ended, so that a list that follows is true: the worker writes that
+// after the result. A worker that died between them is waited for as long as a take-over may need.
+func (r *replayer) settle(ctx context.Context, id bus.LetterID, run int) {
+	patience := retry.WithMaxDuration(settlePatience, retry.WithCappedDuration(time.Second, retry.NewFibonacci(20*time.Millisecond)))
+	_ = retry.Do(ctx, patience, func(ctx context.Context) error {
+		letter, err := r.b.Letter(ctx, id)
+		if err == nil && letter.State == bus.LetterReplaying && letter.Run == run {
+			return retry.RetryableError(errStillReplaying)
+		}
+		return nil // the result stands, whatever the record says of it
+	})
 }
 
 // told counts and reports a record.

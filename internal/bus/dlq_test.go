@@ -479,3 +479,43 @@ func TestALetterThatIsTooLargeIsKeptWithoutItsBody(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// A chain that goes on while a list is read is listed once, as it stands last.
+func TestALetterThatChangesMeanwhileIsListedOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t).bus
+	const n = 40
+	ids := make([]bus.LetterID, n)
+	for i := range ids {
+		l := died(0)
+		l.Job = fmt.Sprintf("j%d", i)
+		ids[i] = bus.LetterID{Tenant: l.Tenant, Job: l.Job}
+		bury(t, b, l)
+	}
+	var group sync.WaitGroup
+	defer group.Wait()
+	group.Go(func() {
+		for _, id := range ids {
+			if _, err := b.MarkReplaying(within(t), id, by("ops")); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for replaying := 0; replaying < n; {
+		all, err := b.LetterSummaries(within(t), bus.LetterFilter{States: []bus.LetterState{bus.LetterDead, bus.LetterReplaying}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		replaying = 0
+		seen := map[bus.LetterID]bool{}
+		for _, s := range all {
+			seen[s.ID] = true
+			if s.State == bus.LetterReplaying {
+				replaying++
+			}
+		}
+		if len(all) != n || len(seen) != n {
+			t.Fatalf("%d entries of %d letters, of %d", len(all), len(seen), n)
+		}
+	}
+}

@@ -70,9 +70,14 @@ func (b *Bus) LetterSummaries(ctx context.Context, f LetterFilter) ([]LetterSumm
 		limit = min(limit, f.Limit)
 	}
 	var found []LetterSummary
+	last := map[LetterID]uint64{} // a chain that goes on meanwhile is read twice
 	err := b.lastHeaders(ctx, StreamDLQ, SubjectDLQ+"."+tenant+".*", func(m *storedMsg) {
 		s, ok := summarise(m)
-		if !ok || !f.matches(s) {
+		if !ok {
+			return
+		}
+		last[s.ID] = s.streamSeq
+		if !f.matches(s) {
 			return
 		}
 		if len(found) >= 2*limit { // trimmed now and then, not each time
@@ -83,6 +88,7 @@ func (b *Bus) LetterSummaries(ctx context.Context, f LetterFilter) ([]LetterSumm
 	if err != nil {
 		return nil, fmt.Errorf("list dead letters: %w", err)
 	}
+	found = slices.DeleteFunc(found, func(s LetterSummary) bool { return last[s.ID] != s.streamSeq })
 	return found[max(0, len(found)-limit):], nil
 }
 

@@ -39,7 +39,7 @@ var (
 		Sandbox: "wb-x", Plan: plan.ActionCreate, Why: plan.WhyNew, Fresh: true, Woke: "cold", Lease: "t.j.0.1", Fence: 9, Instance: "i",
 		Session: "7", Created: 8, LimitAt: at, Stop: &bus.Stop{Reason: plan.StopTimeout, By: "us", Why: "limit", At: at, Lost: bus.ClassOutcomeUnknown},
 		Detached: true, Timing: timing, StartedAt: at, TryingSince: at, Failures: []bus.Failure{{At: at, Attempt: 1, Step: "create",
-			Class: "unavailable", Status: 503, Code: "c", RequestID: "r"}}}
+			Class: "unavailable", Status: 503, Code: "c", Held: true, RequestID: "r"}}}
 )
 
 func examples() []example {
@@ -82,7 +82,7 @@ func examples() []example {
 			Outcome: plan.OutcomeExited, Reason: plan.ReasonError, ExitCode: &code, Detail: "d", DurationMs: 1, Anomaly: true, Sandbox: "s",
 			Plan: plan.ActionResume, Why: plan.WhyWarm, Lease: "l", Fence: 1, Worker: "w",
 			Usage: &audit.Usage{ActiveS: 1.5, Wakes: 1, Bytes: 2, Tier: plan.TierPro}}},
-		{"execution", bus.ExecutionSwitch{On: true, By: "ops", Why: "incident", At: at}},
+		{"execution", bus.ExecutionSwitch{Unreadable: true, On: true, By: "ops", Why: "incident", At: at}},
 	}
 }
 
@@ -123,7 +123,7 @@ func TestClaimsOfGrantsAndTicketsMatchTheirSchemas(t *testing.T) {
 func fullLetter() bus.Letter {
 	return bus.Letter{V: 1, State: bus.LetterDead, Run: 1, Tenant: "t", Job: "j", Kind: bus.KindExec, Class: bus.ClassProvisionUnavailable,
 		Reason: plan.ReasonProvisionFailed, Message: "m", Step: "create", Status: 503, Code: "x", Fingerprint: "f", MayHaveRun: true,
-		Actor: actor, Sandbox: "s", Attempts: []bus.LetterAttempt{{At: at, Step: "create", Class: "unavailable", Status: 503, Code: "c",
+		Actor: actor, Sandbox: "s", Attempts: []bus.LetterAttempt{{At: at, Step: "create", Class: "unavailable", Status: 503, Code: "c", Held: true,
 			Error: "e", RequestID: "r", RetryAfterMs: 1}}, AttemptCount: 1, Crashes: 1, Queued: 1, QueuedAt: at, DeadAt: at, Worker: "w",
 		Traceparent: "00-x", Request: hash, Redacted: json.RawMessage(`{"v":1}`),
 		Sealed: &bus.Sealed{KeyID: "k", Nonce: []byte("n"), Data: []byte("d")}, Replays: 1, By: "ops", Why: "w", At: at,
