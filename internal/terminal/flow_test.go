@@ -24,7 +24,10 @@ func (p *peer) showing() {
 func TestAFloodWiderThanTheWindowLeavesAFlowControlledViewerAlive(t *testing.T) {
 	t.Parallel()
 	const window = 8 << 10
-	b := setup(t, func(c *terminal.Config) { c.RingBytes, c.WindowBytes, c.ChunkBytes = 16<<10, window, 4<<10 })
+	b := setup(t, func(c *terminal.Config) {
+		c.RingBytes, c.WindowBytes, c.ChunkBytes = 16<<10, window, 4<<10
+		c.OutputRate, c.PaceHold = 1<<30, 1 // a shell that is waited for by nobody leaves gaps
+	})
 	p := b.open("ann.owner.home", flow)
 	for round := range 3 {
 		for i := range 40 { // ten rings while nothing is acked
