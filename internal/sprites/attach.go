@@ -104,14 +104,22 @@ func (p *Process) start(ctx context.Context, req *AttachRequest, info sessionInf
 		}
 	}
 	if p.socket.offsets {
-		return p.alignByOffset(ctx, req)
+		return p.alignByOffset(ctx, req, info.offset)
 	}
 	return p.alignByTail(ctx, req)
 }
 
-// alignByOffset compares the first bytes that the server sends from our offset with ours, and drops them.
-func (p *Process) alignByOffset(ctx context.Context, req *AttachRequest) (Alignment, error) {
+// alignByOffset compares the first bytes that the server sends from our offset with ours, and drops them. begins is where
+// the server says that it really starts: behind our offset, when its scrollback has lost what came before. Bytes that are
+// alike prove nothing then, since much output repeats itself.
+func (p *Process) alignByOffset(ctx context.Context, req *AttachRequest, begins *int64) (Alignment, error) {
 	want := req.Tail
+	if from := req.Delivered - int64(len(want)); begins != nil && *begins > from {
+		if missing := *begins - req.Delivered; missing > 0 {
+			return Alignment{Kind: AlignGap, Bytes: &missing}, nil
+		}
+		want = want[*begins-from:]
+	}
 	replay := newAligner(req.Tail, req.Delivered)
 	rctx, cancel := context.WithTimeout(ctx, replayLimit)
 	defer cancel()

@@ -60,6 +60,7 @@ type sessionInfo struct {
 	id      string
 	created int64
 	tty     bool
+	offset  *int64 // where the replay begins, in bytes of output; nil where the server does not say
 }
 
 // parseBinary reads a binary message of a socket without a PTY. It is pure and takes any bytes.
@@ -108,6 +109,7 @@ func parseText(msg []byte) frame {
 		Created   json.Number     `json:"created"`
 		TTY       bool            `json:"tty"`
 		ExitCode  *int64          `json:"exit_code"`
+		Offset    *int64          `json:"output_offset"`
 	}
 	if json.Unmarshal(msg, &m) != nil {
 		return frame{}
@@ -120,7 +122,7 @@ func parseText(msg []byte) frame {
 			return frame{}
 		}
 		created, _ := m.Created.Int64()
-		return frame{kind: frameInfo, info: sessionInfo{id: id, created: created, tty: m.TTY}}
+		return frame{kind: frameInfo, info: sessionInfo{id: id, created: created, tty: m.TTY, offset: m.Offset}}
 	case "exit":
 		code := noCode
 		if m.ExitCode != nil {
