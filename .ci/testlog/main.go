@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -90,12 +91,10 @@ func (l *testlog) take(e event) {
 		}
 	case "fail":
 		l.failed = true
-		for _, line := range l.output[key] {
-			if !strings.HasPrefix(line, "=== ") {
-				fmt.Fprint(l.out, line)
-			}
+		if e.Test == "" {
+			l.unfinished(e.Package)
 		}
-		delete(l.output, key)
+		l.tell(key)
 	case "skip":
 		if e.Test != "" && !fuzzSeed(e.Test) && !l.allows(key) {
 			l.skipped = append(l.skipped, key+": "+strings.TrimSpace(strings.Join(l.output[key], "")))
@@ -103,6 +102,27 @@ func (l *testlog) take(e event) {
 		delete(l.output, key)
 	case "pass":
 		delete(l.output, key)
+	}
+}
+
+// tell prints what a test said.
+func (l *testlog) tell(key string) {
+	for _, line := range l.output[key] {
+		if !strings.HasPrefix(line, "=== ") {
+			fmt.Fprint(l.out, line)
+		}
+	}
+	delete(l.output, key)
+}
+
+// unfinished prints what the tests of a package said that never ended: when one panics or the package's time is over,
+// the stacks are in the output of a test that ran, which gets no end of its own.
+func (l *testlog) unfinished(pkg string) {
+	for _, key := range slices.Sorted(maps.Keys(l.output)) {
+		if strings.HasPrefix(key, pkg+" ") {
+			fmt.Fprintln(l.out, "--- NOT ENDED:", key)
+			l.tell(key)
+		}
 	}
 }
 

@@ -34,32 +34,48 @@ func TestAHalfOpenSocketIsFoundAndItsPlaceIsFree(t *testing.T) {
 // Who connects and says nothing holds a socket for the hello's time only.
 func TestASilentSocketIsClosed(t *testing.T) {
 	t.Parallel()
-	b := setup(t, func(c *terminal.Config) { c.HelloTimeout, c.MaxSockets = 20*time.Millisecond, 1 })
+	b := setup(t, func(c *terminal.Config) { c.HelloTimeout = 20 * time.Millisecond })
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	conn, _, err := websocket.Dial(ctx, "ws"+strings.TrimPrefix(b.srv.URL, "http")+"/v1/terminal", &websocket.DialOptions{
-		HTTPHeader: http.Header{"Origin": {origin}}, Subprotocols: []string{frame.Protocol, frame.TicketPrefix + "ann.owner.home.0"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.CloseNow()
-	if _, err := b.try("bob.owner.home"); err == nil {
-		t.Error("a full gateway took a socket")
-	}
-	for err = nil; err == nil; {
+	conn := b.silent(ctx)
+	var err error
+	for err == nil {
 		_, _, err = conn.Read(ctx)
 	}
 	if ctx.Err() != nil {
 		t.Error("a silent socket stayed open")
 	}
-	for {
-		q, err := b.try("bob.owner.home")
-		if err != nil {
-			continue // the silent one's place is not free yet
-		}
-		q.until("live", func(p *peer) bool { return p.answered })
-		return
+}
+
+func TestAFullGatewayTakesASocketOnlyWhenOneIsGone(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *terminal.Config) { c.MaxSockets = 1 })
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	conn := b.silent(ctx)
+	if _, err := b.try("bob.owner.home"); err == nil {
+		t.Fatal("a full gateway took a socket")
 	}
+	conn.CloseNow()
+	for ctx.Err() == nil {
+		if q, err := b.try("bob.owner.home"); err == nil { // until then the silent one's place is not free yet
+			q.until("live", func(p *peer) bool { return p.answered })
+			return
+		}
+	}
+	t.Error("a place was never free again")
+}
+
+// silent opens a socket that says nothing.
+func (b *bench) silent(ctx context.Context) *websocket.Conn {
+	b.t.Helper()
+	conn, _, err := websocket.Dial(ctx, "ws"+strings.TrimPrefix(b.srv.URL, "http")+"/v1/terminal", &websocket.DialOptions{
+		HTTPHeader: http.Header{"Origin": {origin}}, Subprotocols: []string{frame.Protocol, frame.TicketPrefix + "ann.owner.home.0"}})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = conn.CloseNow() })
+	return conn
 }
 
 // Whatever one socket sends, its own terminal answers by errors or a close, and another's goes on.
