@@ -193,13 +193,15 @@ func (r *replayer) followRun(ctx context.Context, id bus.LetterID, key bus.RunKe
 	default:
 		done.Outcome, done.Reason = s.result.Outcome, s.result.Reason
 		done.State = string(bus.AfterReplay(s.result.Outcome))
-		r.settle(ctx, id, key.Run)
 	}
 	_ = r.told(&r.ended, done) // a closed standard output does not stop a replay
+	if s.result != nil {
+		r.settle(ctx, id, key.Run)
+	}
 }
 
-// settle waits until the record says how its replay ended, so that a list that follows is true: the worker writes that
-// after the result. A worker that died between them is waited for as long as a take-over may need.
+// settle waits until the record says how its replay ended, so that a list that follows the command is true: the worker
+// writes that after the result. What was replayed is counted before, so that too many failures stop the rest at once. A worker that died between them is waited for as long as a take-over may need.
 func (r *replayer) settle(ctx context.Context, id bus.LetterID, run int) {
 	patience := retry.WithMaxDuration(settlePatience, retry.WithCappedDuration(time.Second, retry.NewFibonacci(20*time.Millisecond)))
 	_ = retry.Do(ctx, patience, func(ctx context.Context) error {

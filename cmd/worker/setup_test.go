@@ -192,9 +192,14 @@ func (p *player) handle(ctx context.Context, d *bus.Delivery) {
 	if d.Kind == bus.KindEnd {
 		result = bus.ResultBody{Outcome: plan.OutcomeEnded, Plan: plan.ActionNoop}
 	}
-	if err := chain.Result(ctx, result); err == nil {
-		_ = d.Ack(ctx)
+	if chain.Result(ctx, result) != nil {
+		return // the test ended
 	}
+	if d.Replay {
+		_, err := p.r.bus.EndReplay(ctx, bus.LetterID{Tenant: key.Tenant, Job: key.Job}, key.Run, result)
+		p.must(err)
+	}
+	_ = d.Ack(ctx)
 }
 
 func (p *player) perform(ctx context.Context, chain *bus.Chain, key bus.RunKey, words []string) bus.ResultBody {
