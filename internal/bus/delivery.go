@@ -73,10 +73,9 @@ func newDelivery(b *Bus, kind Kind, source Source, msg *nats.Msg) (*Delivery, er
 	parts := strings.Split(msg.Subject, ".")
 	if source == SourceQueue {
 		if len(parts) == 3 {
-			d.Tenant = parts[2]
-		}
-		if len(parts) == 3 && d.Tenant == plan.NoTenant {
-			d.Tenant = "" // reserved for requests that name no tenant: nobody may ask for it
+			if d.Tenant = parts[2]; d.Tenant == plan.NoTenant {
+				d.Tenant = "" // reserved for requests that name no tenant: nobody may ask for it
+			}
 		}
 		return d, nil
 	}

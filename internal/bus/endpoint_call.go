@@ -2,8 +2,6 @@ package bus
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -70,8 +68,7 @@ func (e *endpoints) queueOnce(ctx context.Context, a *ask, job string) error {
 	event, _, err := e.bus.LastState(ctx, RunKey{Tenant: a.tenant, Job: job})
 	switch {
 	case err == nil:
-		sum := sha256.Sum256(a.data)
-		if event.Request != "" && event.Request != hex.EncodeToString(sum[:]) {
+		if event.Request != "" && event.Request != RequestHash(a.data) {
 			return NewEndpointError(plan.ReasonInvalidRequest, "job_id was used before, with another body")
 		}
 		return nil

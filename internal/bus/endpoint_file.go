@@ -2,8 +2,6 @@ package bus
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -20,8 +18,7 @@ type FileCall struct {
 	Header Header
 	// Received is when the request arrived; a grant's exp is compared with it.
 	Received time.Time
-	// Request is the hex SHA-256 of the request's body, which a grant may be bound to: the parameters of a read, the data of
-	// a write.
+	// Request is the RequestHash of the body: the parameters of a read, the data of a write.
 	Request string
 }
 
@@ -99,8 +96,7 @@ func checkMode(mode string, present bool) *InvalidRequest {
 func (b *Bus) MaxFileBytes() int64 { return int64(max(0, b.MaxPayload()-headroom)) }
 
 func (a *ask) fileCall() FileCall {
-	sum := sha256.Sum256(a.data)
-	return FileCall{Tenant: a.tenant, Header: a.header, Received: a.received, Request: hex.EncodeToString(sum[:])}
+	return FileCall{Tenant: a.tenant, Header: a.header, Received: a.received, Request: RequestHash(a.data)}
 }
 
 func (e *endpoints) fileRead(ctx context.Context, a *ask) error {

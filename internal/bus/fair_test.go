@@ -46,12 +46,7 @@ func TestBesideAnotherTenantAnEighthOfTheSlotsStaysFree(t *testing.T) {
 func TestATenantIsAloneAgainWhenNoOtherWasHeardForLong(t *testing.T) {
 	t.Parallel()
 	now := still()
-	f := bus.NewFairness(8, func() time.Time { return now })
-	f.Admit("quiet")
-	f.Leave("quiet")
-	for range 7 {
-		f.Admit("noisy")
-	}
+	f := crowded(func() time.Time { return now })
 	if f.Admit("noisy") {
 		t.Fatal("the last slot was given away at once")
 	}
@@ -102,12 +97,7 @@ func TestWhoIsBelowItsShareIsNeverRefusedAndSlotsAreNeverCountedTwice(t *testing
 func TestWhatIsPutOffComesBackAtABoundedRateAndPullingRestsAtTheBound(t *testing.T) {
 	t.Parallel()
 	now := still()
-	f := bus.NewFairness(8, func() time.Time { return now })
-	f.Admit("quiet")
-	f.Leave("quiet")
-	for range 7 {
-		f.Admit("noisy")
-	}
+	f := crowded(func() time.Time { return now })
 	if f.Rest() != 0 {
 		t.Fatal("it rests with nothing put off")
 	}
@@ -318,4 +308,15 @@ func TestARunThatItsOwnerLeftIsNotPutOff(t *testing.T) {
 		}
 	}
 	t.Fatalf("the run that was left is not among %v", began)
+}
+
+// crowded is a lane of eight slots, of which a noisy tenant has all but the last, after a quiet one was heard.
+func crowded(now func() time.Time) bus.Fairness {
+	f := bus.NewFairness(8, now)
+	f.Admit("quiet")
+	f.Leave("quiet")
+	for range 7 {
+		f.Admit("noisy")
+	}
+	return f
 }

@@ -54,15 +54,9 @@ func (b *Bus) alone() bool { return b.cfg.DirectReads && b.nc.ConnectedClusterNa
 
 // directGet asks the stream itself, in whichever server, for one message.
 func (b *Bus) directGet(ctx context.Context, stream string, query any) (*storedMsg, error) {
-	body, err := json.Marshal(query)
+	msg, err := b.query(ctx, "$JS.API.DIRECT.GET."+stream, query)
 	if err != nil {
-		return nil, fmt.Errorf("write the query: %w", err)
-	}
-	tctx, cancel := b.try(ctx)
-	defer cancel()
-	msg, err := b.nc.RequestWithContext(tctx, "$JS.API.DIRECT.GET."+stream, body)
-	if err != nil {
-		return nil, classify(err)
+		return nil, err
 	}
 	switch status := msg.Header.Get(headerNatsStatus); {
 	case status == "" || len(msg.Data) > 0:
@@ -83,16 +77,25 @@ func (b *Bus) noneOf(ctx context.Context, stream string, subjects ...string) boo
 	return errors.Is(err, errNoMessage)
 }
 
-func (b *Bus) leaderGet(ctx context.Context, stream string, query any) (*storedMsg, error) {
-	body, err := json.Marshal(query)
+// query asks the JetStream API one question, once.
+func (b *Bus) query(ctx context.Context, subject string, question any) (*nats.Msg, error) {
+	body, err := json.Marshal(question)
 	if err != nil {
 		return nil, fmt.Errorf("write the query: %w", err)
 	}
 	tctx, cancel := b.try(ctx)
 	defer cancel()
-	reply, err := b.nc.RequestWithContext(tctx, "$JS.API.STREAM.MSG.GET."+stream, body)
+	answer, err := b.nc.RequestWithContext(tctx, subject, body)
 	if err != nil {
 		return nil, classify(err)
+	}
+	return answer, nil
+}
+
+func (b *Bus) leaderGet(ctx context.Context, stream string, query any) (*storedMsg, error) {
+	reply, err := b.query(ctx, "$JS.API.STREAM.MSG.GET."+stream, query)
+	if err != nil {
+		return nil, err
 	}
 	var answer struct {
 		Error   *jetstream.APIError `json:"error"`

@@ -128,14 +128,7 @@ func (u *puller) awake(ctx context.Context) bool {
 	return false
 }
 
-func wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
+func wait(ctx context.Context, d time.Duration) { waitFor(ctx, nil, d) }
 
 // pull takes one message: a due retry if one is there, else what comes within PullWait. nil and nil when none came.
 func (u *puller) pull(ctx context.Context) (*Delivery, error) {

@@ -60,9 +60,7 @@ func (b *Bus) measure(ctx context.Context, src queueSource, q *Queue) error {
 		if err != nil {
 			return err
 		}
-		if !at.IsZero() && (q.Oldest.IsZero() || at.Before(q.Oldest)) {
-			q.Oldest = at
-		}
+		q.Oldest = older(q.Oldest, at)
 	}
 	return nil
 }
@@ -77,4 +75,12 @@ func (b *Bus) storedAt(ctx context.Context, stream, filter string, seq uint64) (
 		return time.Time{}, err
 	}
 	return m.Time, nil
+}
+
+// older is the earlier of two times; a zero one is none.
+func older(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }

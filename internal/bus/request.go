@@ -1,6 +1,10 @@
 package bus
 
-import "time"
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"time"
+)
 
 // The limits of a request. Sizes are in bytes.
 const (
@@ -70,4 +74,10 @@ type EndRequest struct {
 type CancelRequest struct {
 	By  string `json:"by,omitempty"`
 	Why string `json:"why,omitempty"`
+}
+
+// RequestHash is the hex SHA-256 of a request's body: what Wb-Request says of a job, and what a grant may be bound to.
+func RequestHash(body []byte) string {
+	sum := sha256.Sum256(body)
+	return hex.EncodeToString(sum[:])
 }

@@ -51,7 +51,7 @@ func (b *Bus) Unfinished(ctx context.Context) (Unfinished, error) {
 	if err != nil {
 		return u, fmt.Errorf("look for the oldest request: %w", err)
 	}
-	u.age(queued)
+	u.Oldest = older(u.Oldest, queued)
 	return u, nil
 }
 
@@ -84,12 +84,6 @@ func (b *Bus) addUnfinished(ctx context.Context, subject string, u *Unfinished) 
 	default:
 		u.Preparing++
 	}
-	u.age(body.Run.QueuedAt)
+	u.Oldest = older(u.Oldest, body.Run.QueuedAt)
 	return nil
-}
-
-func (u *Unfinished) age(at time.Time) {
-	if !at.IsZero() && (u.Oldest.IsZero() || at.Before(u.Oldest)) {
-		u.Oldest = at
-	}
 }

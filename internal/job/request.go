@@ -2,8 +2,6 @@ package job
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
@@ -95,8 +93,7 @@ func (w *Worker) read(ctx context.Context, d *bus.Delivery) (*request, *ending, 
 		// A run that no message carried was queued again: all that is left of it is its record.
 		return &request{kind: d.Kind, key: bus.RunKey{Tenant: d.Tenant, Job: d.Job, Run: d.Run}}, nil, nil
 	}
-	sum := sha256.Sum256(body)
-	q := &request{kind: d.Kind, sha: hex.EncodeToString(sum[:]), body: body, replay: d.Replay, letter: letter}
+	q := &request{kind: d.Kind, sha: bus.RequestHash(body), body: body, replay: d.Replay, letter: letter}
 	q.key = bus.RunKey{Tenant: d.Tenant, Run: d.Run}
 	err := q.parse(body, w.cfg.StreamHardCap)
 	if err == nil {
