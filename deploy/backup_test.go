@@ -23,12 +23,7 @@ type keeper struct {
 
 func newKeeper(t *testing.T, b *broker) *keeper {
 	t.Helper()
-	nc, err := nats.Connect(b.url("backup"), nats.CustomInboxPrefix(inboxOf("backup")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	return &keeper{t, nc}
+	return &keeper{t, b.dial("backup")}
 }
 
 func (k *keeper) ask(subject, body string) json.RawMessage {

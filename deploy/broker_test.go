@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
 	"github.com/wakebus/wakebus/internal/bus"
@@ -150,4 +152,25 @@ func within(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// dial is a stock client's connection as a user, until the test ends.
+func (b *broker) dial(user string) *nats.Conn {
+	b.t.Helper()
+	nc, err := nats.Connect(b.url(user), nats.CustomInboxPrefix(inboxOf(user)))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(nc.Close)
+	return nc
+}
+
+// raw is a stock client's look at JetStream as a user, until the test ends.
+func (b *broker) raw(user string) jetstream.JetStream {
+	b.t.Helper()
+	js, err := jetstream.New(b.dial(user))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return js
 }

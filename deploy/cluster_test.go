@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/wakebus/wakebus/internal/bus"
@@ -129,15 +128,7 @@ func manyClaimsHaveOneWinner(t *testing.T, b *broker) {
 // refusalCodes races raw publishes and counts what the broker calls the losers.
 func refusalCodes(t *testing.T, b *broker) map[jetstream.ErrorCode]int {
 	t.Helper()
-	nc, err := nats.Connect(b.url("worker"), nats.CustomInboxPrefix("_INBOX_worker"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := b.raw("worker")
 	codes := map[jetstream.ErrorCode]int{}
 	for round := range 20 {
 		subject := fmt.Sprintf("sandbox.event.dev.raw-%d.0.state", round)

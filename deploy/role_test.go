@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 // verb is how an operation reaches the broker.
@@ -301,15 +300,7 @@ func TestWithoutItsDenialsARoleMayDoAllThirty(t *testing.T) {
 // contents says how many messages each stream holds and how many consumers it has.
 func contents(t *testing.T, b *broker) string {
 	t.Helper()
-	nc, err := nats.Connect(b.url("ops"), nats.CustomInboxPrefix("_INBOX_ops"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := b.raw("ops")
 	var out []string
 	list := js.ListStreams(within(t))
 	for s := range list.Info() {

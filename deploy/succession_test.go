@@ -2,17 +2,14 @@ package deploy_test
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
-	"github.com/wakebus/wakebus/internal/authz"
 	"github.com/wakebus/wakebus/internal/bus"
 	"github.com/wakebus/wakebus/internal/job"
 	"github.com/wakebus/wakebus/internal/plan"
+	"github.com/wakebus/wakebus/tests/rig"
 )
 
 // What a worker does only when something went wrong needs rights too: a missing one would show on the day it is needed.
@@ -113,16 +110,8 @@ func TestARunThatNoMessageCarriesIsQueuedAgainUnderTheWorkersRole(t *testing.T) 
 // Grants are asked for, and nobody has given the canary one: it signs its own.
 func TestTheFleetIsMeasuredAndACanaryRunsUnderTheWorkersRole(t *testing.T) {
 	t.Parallel()
-	key, err := authz.GenerateKey("web", authz.IssuerWeb, rand.Reader)
+	_, file, err := rig.KeySet(t.TempDir())
 	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := authz.MarshalKeySet(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(t.TempDir(), "keys.json")
-	if err := os.WriteFile(file, set, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s := startSystem(t, map[string]string{"AUTHZ_MODE": "grant", "GRANT_KEYS_FILE": file})

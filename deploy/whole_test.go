@@ -362,12 +362,8 @@ func TestAnOperatorReplaysADeadLetterAndSwitchesExecutionUnderTheirRole(t *testi
 func TestTheWebAppAnswersWhoMayRunCodeAndNobodyElse(t *testing.T) {
 	t.Parallel()
 	b := startBroker(t, "nats.conf")
-	nc, err := nats.Connect(b.url("web"), nats.CustomInboxPrefix("_INBOX_web"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	_, err = nc.Subscribe(bus.SubjectAuthzAnswer, func(m *nats.Msg) { _ = m.Respond([]byte(`{"allow":true,"tier":"pro"}`)) })
+	nc := b.dial("web")
+	_, err := nc.Subscribe(bus.SubjectAuthzAnswer, func(m *nats.Msg) { _ = m.Respond([]byte(`{"allow":true,"tier":"pro"}`)) })
 	if err = errors.Join(err, nc.FlushTimeout(patience)); err != nil {
 		t.Fatal(err)
 	}

@@ -2,11 +2,8 @@ package job_test
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +17,7 @@ import (
 	"github.com/wakebus/wakebus/internal/plan"
 	"github.com/wakebus/wakebus/internal/sprites/emulator"
 	"github.com/wakebus/wakebus/internal/sprites/emulator/guest"
+	"github.com/wakebus/wakebus/tests/rig"
 )
 
 // told is what a caller was told: by a result, or by a file endpoint's error.
@@ -66,16 +64,8 @@ func newReasonHouses(t *testing.T) *reasonHouses {
 			return nil
 		}
 	}))
-	key, err := authz.GenerateKey("k1", authz.IssuerWeb, rand.Reader)
+	key, file, err := rig.KeySet(t.TempDir())
 	if err != nil {
-		t.Fatal(err)
-	}
-	keys, err := authz.MarshalKeySet(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(t.TempDir(), "keys.json")
-	if err := os.WriteFile(file, keys, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	r.mint = func(c authz.Claims) string {
@@ -238,7 +228,7 @@ var reasonRows = map[plan.Reason]func(*testing.T, *reasonHouses) told{
 	},
 	plan.ReasonWorkerUnavailable: func(t *testing.T, houses *reasonHouses) told {
 		h := houses.alone
-		id, soon := h.id("job"), time.Now().Add(4*time.Second)
+		id, soon := h.id("job"), time.Now().Add(8*time.Second) // longer than one wait, however late it begins
 		token := houses.mint(authz.Claims{Issuer: authz.IssuerWeb, Audience: jwt.ClaimStrings{authz.AudienceGrant}, Subject: "ann", Tenant: tenant,
 			Conversation: "c", Job: id, Verdict: authz.VerdictAllow, IssuedAt: jwt.NewNumericDate(time.Now()), Expires: jwt.NewNumericDate(time.Now().Add(time.Minute)), ID: id})
 		header := bus.Header{}

@@ -3,8 +3,6 @@ package terminal_test
 import (
 	"crypto/rand"
 	"net/http"
-	"os"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,6 +14,7 @@ import (
 	"github.com/wakebus/wakebus/internal/authz"
 	"github.com/wakebus/wakebus/internal/terminal"
 	"github.com/wakebus/wakebus/internal/terminal/frame"
+	"github.com/wakebus/wakebus/tests/rig"
 )
 
 // signer is the web app that signs tickets.
@@ -26,16 +25,8 @@ type signer struct {
 
 func newSigner(t *testing.T) (*signer, string) {
 	t.Helper()
-	key, err := authz.GenerateKey("web-1", authz.IssuerWeb, rand.Reader)
+	key, file, err := rig.KeySet(t.TempDir())
 	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := authz.MarshalKeySet(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(t.TempDir(), "keys.json")
-	if err := os.WriteFile(file, set, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return &signer{t: t, key: key}, file

@@ -31,9 +31,7 @@ func TestCase56ADrainHandsOverWhatRunsAndGivesBackTheRest(t *testing.T) {
 	for _, j := range queued {
 		w.exited(j, 5)
 	}
-	w.run("go-on", "home", "touch /workspace/go")
-	w.exited(running, 7)
-	w.ticked(running)
+	w.goneOn(running)
 	if r := running.Result; r.Run.Crashes != 0 || !r.Timing.Detached {
 		t.Errorf("crashes %d, detached %v", r.Run.Crashes, r.Timing.Detached)
 	}
@@ -123,9 +121,7 @@ func TestAFrozenWorkerIsSilentAfterTheTakeOver(t *testing.T) {
 			break
 		}
 	}
-	w.run("go-on", "home", "touch /workspace/go")
-	w.exited(j, 7)
-	w.ticked(j)
+	w.goneOn(j)
 	for _, e := range append(j.Events, limited.Events...) {
 		if e.Kind == bus.EventResult && !strings.HasPrefix(e.Owner, "taker.") {
 			t.Errorf("%s of %s after the take-over", e.Kind, e.Owner)

@@ -57,6 +57,14 @@ func (w *world) ticked(j *rig.Job) {
 	}
 }
 
+// goneOn lets a ticking command end, and checks that it did so whole.
+func (w *world) goneOn(j *rig.Job) {
+	w.t.Helper()
+	w.run("go-on", "home", "touch /workspace/go")
+	w.exited(j, 7)
+	w.ticked(j)
+}
+
 // Case 54: the broker is stopped for longer than the ack wait and started again while a command runs.
 func TestCase54ABrokerRestartLosesNothing(t *testing.T) {
 	t.Parallel()
@@ -73,9 +81,7 @@ func TestCase54ABrokerRestartLosesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w.run("go-on", "home", "touch /workspace/go")
-	w.exited(j, 7)
-	w.ticked(j)
+	w.goneOn(j)
 	w.nothingLeft()
 }
 
@@ -186,9 +192,7 @@ func TestABrokerAndRedisOutageTogetherLoseNothing(t *testing.T) {
 	if err := errors.Join(b.Start(w.ctx), w.redis.Start(w.ctx)); err != nil {
 		t.Fatal(err)
 	}
-	w.run("go-on", "home", "touch /workspace/go")
-	w.exited(j, 7)
-	w.ticked(j)
+	w.goneOn(j)
 	w.nothingLeft()
 }
 
@@ -241,9 +245,7 @@ func TestCase56AShutdownWithoutABrokerEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.process(rig.Spec{ID: "taker"})
-	w.run("go-on", "home", "touch /workspace/go")
-	w.exited(j, 7)
-	w.ticked(j)
+	w.goneOn(j)
 	w.nothingLeft()
 }
 
@@ -294,8 +296,6 @@ func TestAConsumerThatSomebodyChangedServesAndIsMended(t *testing.T) {
 	if after := read(); after.AckWait != before.AckWait || after.MaxDeliver != before.MaxDeliver || after.MaxAckPending != before.MaxAckPending {
 		t.Errorf("the consumer has AckWait %s, MaxDeliver %d, MaxAckPending %d", after.AckWait, after.MaxDeliver, after.MaxAckPending)
 	}
-	w.run("go-on", "home", "touch /workspace/go")
-	w.exited(j, 7)
-	w.ticked(j)
+	w.goneOn(j)
 	w.nothingLeft()
 }

@@ -42,7 +42,7 @@ func TestMappedModeKeepsGuestPathsInsideTheSpritesFolder(t *testing.T) {
 	}
 }
 
-func TestNamespacesGiveEachBootTheSameFirstSession(t *testing.T) {
+func TestNamespacesGiveSessionIDsAgainAfterABoot(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.create("one")
@@ -50,18 +50,21 @@ func TestNamespacesGiveEachBootTheSameFirstSession(t *testing.T) {
 	if b.Isolation() != guest.Namespace {
 		t.Skip("this host allows no namespaces")
 	}
-	seen := map[string]int{}
-	for range 3 {
+	// The guest's own threads take numbers too, and how many there are by then differs by a few: ids come from a handful.
+	seen := map[string]bool{}
+	for range 20 {
 		if err := b.Cold("one"); err != nil {
 			t.Fatal(err)
 		}
 		r := b.open("one", command("true"))
-		seen[r.session()]++
+		id := r.session()
 		r.wait()
+		if seen[id] {
+			return
+		}
+		seen[id] = true
 	}
-	if len(seen) == 3 {
-		t.Fatal("session ids never came round again: ", seen)
-	}
+	t.Fatal("session ids never came round again: ", seen)
 }
 
 func TestFaultyWorkspacesAreNotWritable(t *testing.T) {
