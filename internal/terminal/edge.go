@@ -116,6 +116,9 @@ func (e *edge) Close(code int, reason string) { _ = e.conn.Close(websocket.Statu
 // serve takes the socket from its hello to its end.
 func (e *edge) serve(ctx context.Context) {
 	hello, err := e.hello()
+	if errors.Is(err, errSilent) {
+		return
+	}
 	if err != nil {
 		e.refuse(frame.CodeBadFrame, "The first frame must be a hello.", frame.ReasonDenied)
 		return
@@ -156,11 +159,23 @@ func (e *edge) run(ctx context.Context, v *viewer) {
 	writer.Wait()
 }
 
-// hello reads the first frame.
+// errSilent: no hello came in its time, and the socket has been told so and closed.
+var errSilent = errors.New("no hello")
+
+// hello reads the first frame. A socket that keeps silent is told why it is closed.
 func (e *edge) hello() (frame.Client, error) {
 	ctx, cancel := context.WithTimeout(e.gw.intake, e.gw.cfg.HelloTimeout)
 	defer cancel()
-	typ, data, err := e.conn.Read(ctx)
+	closed := make(chan struct{})
+	heard := context.AfterFunc(ctx, func() {
+		defer close(closed)
+		e.refuse(frame.CodeBadFrame, fmt.Sprintf("No hello came within %s.", e.gw.cfg.HelloTimeout), frame.ReasonSlow)
+	})
+	typ, data, err := e.conn.Read(context.WithoutCancel(ctx)) // the close ends it
+	if !heard() {
+		<-closed
+		return frame.Client{}, errSilent
+	}
 	if err != nil {
 		return frame.Client{}, fmt.Errorf("read hello: %w", err)
 	}

@@ -74,6 +74,16 @@ func (s *shell) until(ok func(*shell) bool) {
 	}
 }
 
+// taken waits until the gateway has read everything that was printed.
+func (s *shell) taken() {
+	s.until(func(s *shell) bool {
+		for p := range s.ptys {
+			return len(p.out) == 0
+		}
+		return false
+	})
+}
+
 func (s *shell) set(change func(*shell)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -32,18 +32,25 @@ func TestAHalfOpenSocketIsFoundAndItsPlaceIsFree(t *testing.T) {
 }
 
 // Who connects and says nothing holds a socket for the hello's time only.
-func TestASilentSocketIsClosed(t *testing.T) {
+func TestASilentSocketIsToldWhyItIsClosed(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(c *terminal.Config) { c.HelloTimeout = 20 * time.Millisecond })
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	conn := b.silent(ctx)
-	var err error
-	for err == nil {
-		_, _, err = conn.Read(ctx)
+	var said []string
+	for {
+		_, data, err := conn.Read(ctx)
+		if err != nil {
+			if status := websocket.CloseStatus(err); status != 4408 {
+				t.Errorf("closed by %v, want 4408", err)
+			}
+			break
+		}
+		said = append(said, string(data))
 	}
-	if ctx.Err() != nil {
-		t.Error("a silent socket stayed open")
+	if all := strings.Join(said, "\n"); !strings.Contains(all, "No hello came within 20ms.") || !strings.Contains(all, `"slow"`) {
+		t.Errorf("was told %s", all)
 	}
 }
 

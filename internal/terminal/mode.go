@@ -11,6 +11,7 @@ import (
 // the scrollback and its keys are the wrong ones. It takes output in any pieces.
 type modes struct {
 	on    []int  // set and not reset, in order; of the tracked ones only
+	count int    // of the switches that changed something
 	state int    // of the parser
 	args  []byte // of the sequence that it is in
 }
@@ -53,6 +54,7 @@ func (m *modes) take(c byte) {
 	case was == inEscape && c == '[':
 		m.state = inBracket
 	case was == inEscape && c == 'c': // full reset
+		m.count += len(m.on)
 		m.on = nil
 	case was == inBracket && c == '?':
 		m.state, m.args = inPrivate, m.args[:0]
@@ -77,6 +79,9 @@ func (m *modes) switchTo(mode int, on bool) {
 	if !slices.Contains(tracked, mode) {
 		return
 	}
+	if slices.Contains(m.on, mode) != on {
+		m.count++
+	}
 	m.on = slices.DeleteFunc(m.on, func(have int) bool { return have == mode })
 	if on {
 		m.on = append(m.on, mode)
@@ -85,7 +90,7 @@ func (m *modes) switchTo(mode int, on bool) {
 
 // clone is a copy that can be scanned on without changing m.
 func (m *modes) clone() *modes {
-	return &modes{on: slices.Clone(m.on), state: m.state, args: slices.Clone(m.args)}
+	return &modes{on: slices.Clone(m.on), count: m.count, state: m.state, args: slices.Clone(m.args)}
 }
 
 // fullScreen is true while a program draws on the alternate screen.
@@ -100,4 +105,14 @@ func (m *modes) restore() []byte {
 		out = fmt.Appendf(out, "\x1b[?%dh", mode)
 	}
 	return out
+}
+
+// renew sets the modes on a terminal of which nobody knows what is set. It leaves the alternate screen by 1047, which
+// moves no cursor on a terminal that is not there.
+func (m *modes) renew() []byte {
+	out := []byte("\x1b[?1;1000;1002;1003;1006;1015;2004l")
+	if !m.fullScreen() {
+		out = append(out, "\x1b[?1047l"...)
+	}
+	return append(out, m.restore()...)
 }

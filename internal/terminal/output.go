@@ -21,11 +21,11 @@ func (v *viewer) controlledLocked() bool { return v.hello.Flow && v.sess.state !
 // outputLocked adds the next piece of output, after what must be said before it.
 func (v *viewer) outputLocked(p *parcel, buf *[]byte, due bool) {
 	s := v.sess
-	if v.preface != nil {
-		p.data, v.preface = v.preface, nil
+	if s.ring.Start() > v.cursor && v.preface == nil && !v.jumpLocked(p) {
 		return
 	}
-	if s.ring.Start() > v.cursor && !v.jumpLocked(p) {
+	if v.preface != nil {
+		p.data, v.preface = v.preface, nil
 		return
 	}
 	stop := v.sayMarksLocked(p)
@@ -51,7 +51,8 @@ func (v *viewer) outputLocked(p *parcel, buf *[]byte, due bool) {
 func (v *viewer) jumpLocked(p *parcel) bool {
 	s := v.sess
 	to := s.lineLocked(max(s.ring.Start(), s.ring.End()-int64(s.gw.cfg.RingBytes)/4))
-	missed := to - v.cursor
+	mend := s.mendLocked(v.cursor, to)
+	missed := to - v.cursor - int64(len(mend)) // the mend stands in the place of as many bytes
 	if v.controlledLocked() {
 		room := int64(min(s.gw.cfg.ChunkBytes, s.gw.cfg.WindowBytes/4))
 		if v.windowLocked() < room || !v.flow.skip(v.cursor, missed) {
@@ -61,7 +62,7 @@ func (v *viewer) jumpLocked(p *parcel) bool {
 	s.gw.met.gaps.Inc()
 	s.gw.met.gapBytes.Add(float64(missed))
 	p.control = append(p.control, frame.NewGap(missed))
-	v.cursor = to
+	v.cursor, v.preface = to, mend
 	return true
 }
 
@@ -107,7 +108,10 @@ func (s *session) placeLocked(v *viewer) {
 	case h.Session == s.id && h.Offset <= end && h.Offset >= s.base:
 		v.cursor = h.Offset
 		if h.Offset < start {
-			gap, v.cursor = start-h.Offset, start
+			v.preface = s.mendLocked(h.Offset, start)
+			mend := int64(len(v.preface))
+			v.cursor = max(start, min(h.Offset+mend+1, end)) // room to say the gap
+			gap = v.cursor - h.Offset - mend
 		}
 	case h.Session == "" || h.Offset == 0:
 		v.cursor = s.historyLocked()

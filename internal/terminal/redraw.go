@@ -35,9 +35,13 @@ func (s *session) forgetLocked(p []byte) {
 	if over <= 0 {
 		return
 	}
+	had := s.before.count
 	held := min(over, s.ring.End()-s.ring.Start())
 	s.scanLocked(&s.before, s.ring.Start(), s.ring.Start()+held)
 	s.before.scan(p[:over-held])
+	if s.before.count != had {
+		s.switched = s.ring.Start() + over
+	}
 }
 
 // scanLocked follows the modes in the ring's bytes from one number up to another.
@@ -51,7 +55,7 @@ func (s *session) scanLocked(m *modes, from, to int64) {
 }
 
 // prefaceLocked is what a viewer without a past needs before a history that begins at cursor: the modes set by what is
-// lost. When a full-screen program runs, it is also to draw its screen anew, for what is left may be half of it.
+// lost.
 func (s *session) prefaceLocked(cursor int64) []byte {
 	if s.whole && cursor == s.base {
 		return nil
@@ -59,10 +63,29 @@ func (s *session) prefaceLocked(cursor int64) []byte {
 	m := s.before.clone()
 	s.scanLocked(m, s.ring.Start(), cursor)
 	preface := m.restore()
+	s.redrawLocked(m, cursor)
+	return preface
+}
+
+// mendLocked is what a viewer needs that was shown everything up to from and then misses what follows up to cursor: the
+// modes, if the missing part changed any.
+func (s *session) mendLocked(from, cursor int64) []byte {
+	m := s.before.clone()
+	s.scanLocked(m, s.ring.Start(), cursor)
+	if s.switched <= from && m.count == s.before.count {
+		return nil
+	}
+	renewal := m.renew()
+	s.redrawLocked(m, cursor)
+	return renewal
+}
+
+// redrawLocked has a full-screen program draw its screen anew, for what is left may be half of it; m is what was set
+// before cursor.
+func (s *session) redrawLocked(m *modes, cursor int64) {
 	s.scanLocked(m, cursor, s.ring.End())
 	if m.fullScreen() {
 		s.redraw = true
 		signal(s.ready)
 	}
-	return preface
 }

@@ -1,6 +1,7 @@
 package terminal_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -65,6 +66,62 @@ func TestANewViewerOfALostHistoryGetsItsModesAndARedraw(t *testing.T) {
 	r.sees("more")
 	if got := r.text(); got != "more" {
 		t.Errorf("came back to %q", got)
+	}
+}
+
+// What a gap hides may have switched the terminal: who comes back too late, or falls behind, is brought into the modes
+// that hold, and a full-screen program draws its screen anew. The bytes for it are counted, so that offsets stay true.
+func TestAGapThatHidesAChangeOfModesBringsThem(t *testing.T) {
+	t.Parallel()
+	const ring = 16 << 10
+	const renewed = "\x1b[?1;1000;1002;1003;1006;1015;2004l"
+	screen := strings.Repeat("a line of vim's screen\r\n", 3*ring/20)
+	fall := map[string]func(b *bench, p *peer, during string) *peer{
+		"away": func(b *bench, p *peer, during string) *peer {
+			p.vanish()
+			b.shell(0).print(during)
+			b.shell(0).taken()
+			return b.dial("ann.owner.home", returning(p))
+		},
+		"slow": func(b *bench, p *peer, during string) *peer {
+			b.shell(0).print(during)
+			b.shell(0).taken()
+			p.showing()
+			return p
+		},
+	}
+	for name, fall := range fall {
+		for _, c := range []struct{ before, during, want string }{
+			{"$ vim\r\n", "\x1b[?1049h\x1b[?2004h", renewed + "\x1b[?1049h\x1b[?2004h"},
+			{"\x1b[?1049hvim", "\x1b[?1049l$ ", renewed + "\x1b[?1047l"},
+			{"\x1b[?1049hvim", "", ""},
+		} {
+			t.Run(name+fmt.Sprintf(" %q", c.during), func(t *testing.T) {
+				t.Parallel()
+				b := setup(t, func(c *terminal.Config) {
+					c.RingBytes, c.WindowBytes, c.ChunkBytes, c.OutputRate, c.PaceHold = ring, 8<<10, 4<<10, 1<<30, 1
+				})
+				p := b.open("ann.owner.home", flow)
+				b.shell(0).print(c.before)
+				p.sees(c.before)
+				during := screen + c.during + screen + "END"
+				q := fall(b, p, during)
+				for !strings.Contains(q.text(), "END") {
+					had := len(q.text())
+					q.showing()
+					q.until("output after an ack", func(p *peer) bool { return len(p.out) > had || strings.Contains(string(p.out), "END") })
+				}
+				if _, after, _ := strings.Cut(q.text(), renewed); c.want == "" && after != "" || !strings.Contains(q.text(), c.want) {
+					t.Errorf("after a gap %q, want %q in it", q.text(), c.want)
+				}
+				q.has("gap", func(f frame.Server) bool { return f.Type == frame.TypeGap && *f.Bytes > 0 })
+				q.mu.Lock()
+				defer q.mu.Unlock()
+				if all := int64(len(c.before + during)); q.offset != all {
+					t.Errorf("at offset %d after %d bytes", q.offset, all)
+				}
+			})
+		}
 	}
 }
 

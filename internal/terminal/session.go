@@ -46,6 +46,7 @@ type session struct {
 	whole    bool  // base is the shell's own beginning
 	marks    []mark
 	before   modes  // set by what the ring has lost
+	switched int64  // number of a byte before which the lost ones changed a mode last
 	redraw   bool   // a full-screen program is to draw its screen anew
 	nudging  bool   // it was told a wrong size for a moment
 	replay   []byte // collected while not settled
