@@ -130,7 +130,7 @@ func TestACleanReleaseLeavesNoKeyOfTheLease(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, k := range keys {
-			if k != cfg.Prefix+":sys" && k[:len(cfg.Prefix)+6] != cfg.Prefix+":test:" {
+			if k != cfg.Prefix+":s" && k[:len(cfg.Prefix)+6] != cfg.Prefix+":test:" {
 				t.Errorf("left behind: %s", k)
 			}
 		}

@@ -1,10 +1,12 @@
 package lease
 
-// keys builds every key of one Manager from the prefix with its hash tag.
+// keys builds every key of one Manager from the prefix with its hash tag. What is stored in another form than before
+// gets another name: ":sys" and ":l:" were hashes, which a string would break for workers that still keep them. The
+// sets and the lines never changed, so that workers of both forms count against one limit.
 type keys struct{ prefix string }
 
-func (k keys) sys() string                { return k.prefix + ":sys" }
-func (k keys) record(id string) string    { return k.prefix + ":l:" + id }
+func (k keys) sys() string                { return k.prefix + ":s" }
+func (k keys) record(id string) string    { return k.prefix + ":r:" + id }
 func (k keys) nonce(n string) string      { return k.prefix + ":a:" + n }
 func (k keys) parked(t string) string     { return k.prefix + ":p:" + escape(t) }
 func (k keys) scope(s string) string      { return k.prefix + ":z:" + s }

@@ -17,8 +17,8 @@ import (
 type mutant struct{ name, script, from, to string }
 
 var mutants = []mutant{
-	{"limit off by one", "acquire", "if free <= 0 then\n    if not force", "if free < 0 then\n    if not force"},
-	{"partial acquire: an id enters the narrow scope before the wide one is judged", "acquire", "  if free <= 0 then\n    if not force", "  if free > 0 then call('ZADD', z, str(now + ttl), id) end\n  if free <= 0 then\n    if not force"},
+	{"limit off by one", "acquire", "if free <= 0 and not alive(z, id) then\n    if not force", "if free < 0 and not alive(z, id) then\n    if not force"},
+	{"partial acquire: an id enters the narrow scope before the wide one is judged", "acquire", "  if free <= 0 and not alive(z, id) then\n    if not force", "  if free > 0 then call('ZADD', z, str(now + ttl), id) end\n  if free <= 0 and not alive(z, id) then\n    if not force"},
 	{"widest scope not counted", "acquire", "for i = 1, n do\n  local z, w, limit", "for i = 1, n - 1 do\n  local z, w, limit"},
 	{"dead ids never pruned", "acquire", "local dead = call('ZRANGEBYSCORE', z, '-inf', str(now), 'LIMIT', 0, 128)", "local dead = {}"},
 	{"live ids pruned too", "acquire", "call('ZRANGEBYSCORE', z, '-inf', str(now), 'LIMIT'", "call('ZRANGEBYSCORE', z, '-inf', '+inf', 'LIMIT'"},
@@ -323,7 +323,7 @@ func probeKeys(a *arena) error {
 	if _, err := m.Acquire(ctx, two("a", 1, 1)); err != nil {
 		return err
 	}
-	for _, k := range []string{":l:a", ":z:exec:u:acme:ann", ":z:exec:t:acme"} {
+	for _, k := range []string{":r:a", ":z:exec:u:acme:ann", ":z:exec:t:acme"} {
 		ttl, err := a.s.raw.PTTL(ctx, a.prefix+k).Result()
 		if err != nil || ttl < 2*time.Minute {
 			return broken("%s lives %s %v", k, ttl, err)

@@ -86,7 +86,7 @@ func TestCase46AnEvictedKeyIsHealedAtTheNextRenewal(t *testing.T) {
 	eachServer(t, func(t *testing.T, s *server) {
 		cfg := s.config()
 		m := open(t, cfg)
-		for _, key := range []string{":z:exec:u:acme:ann", ":l:acme.a.0.1", ":sys"} {
+		for _, key := range []string{":z:exec:u:acme:ann", ":r:acme.a.0.1", ":s"} {
 			l := must(t, m, ask("acme.a.0.1", 1))
 			if err := s.raw.Del(context.Background(), cfg.Prefix+key).Err(); err != nil {
 				t.Fatal(err)

@@ -18,10 +18,10 @@ for _, k in ipairs(redis.call('KEYS', '*')) do
   if string.find(k, ':z:', 1, true) then
     local m = redis.call('ZRANGE', k, 0, -1, 'WITHSCORES')
     for i = 1, #m, 2 do redis.call('ZADD', k, fmt(tonumber(m[i + 1]) - d), m[i]) end
-  elseif string.find(k, ':l:', 1, true) then
+  elseif string.find(k, ':r:', 1, true) then
     local head, c, x, tail = string.match(redis.call('GET', k), '^(%S %S+ %S+ %S+) (%S+) (%S+) (.*)$')
     redis.call('SET', k, head .. ' ' .. fmt(tonumber(c) - d) .. ' ' .. fmt(tonumber(x) - d) .. ' ' .. tail, 'KEEPTTL')
-  elseif string.find(k, ':sys', 1, true) then
+  elseif string.sub(k, -2) == ':s' then
     local f, e, w = string.match(redis.call('GET', k), '^(%S+) (%S+) (%S+)$')
     redis.call('SET', k, f .. ' ' .. fmt(math.max(tonumber(e) - d, 1)) .. ' ' .. fmt(math.max(tonumber(w) - d, 0)))
   elseif string.find(k, ':w:', 1, true) then

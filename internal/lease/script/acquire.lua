@@ -123,7 +123,9 @@ for i = 1, n do
       end
     end
   end
-  if free <= 0 then
+  -- An id that stands in the set without a record that we can read (evicted, or
+  -- of an older form) has its slot there already.
+  if free <= 0 and not alive(z, id) then
     if not force then return deny(i, used[i], limit, yielding and used[i] < limit) end
     over = 'granted_over'
   end
