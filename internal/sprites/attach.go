@@ -40,6 +40,9 @@ func (r *AttachRequest) validate() error {
 	if r.Guard != "" && !guardShape.MatchString(r.Guard) {
 		problems = append(problems, errors.New("malformed guard name"))
 	}
+	if len(r.Stdin) > InputMax {
+		problems = append(problems, fmt.Errorf("more than %d bytes of stdin", InputMax))
+	}
 	if want := min(r.Delivered, TailMax); r.Delivered < 0 || int64(len(r.Tail)) != want {
 		problems = append(problems, fmt.Errorf("tail must be the last %d of the delivered bytes", want))
 	}
@@ -99,7 +102,7 @@ func (p *Process) start(ctx context.Context, req *AttachRequest, info sessionInf
 		return Alignment{}, &Error{Op: OpAttach, Class: ClassInvalid, Opened: true, cause: errors.New("session is a terminal")}
 	}
 	if req.Stdin != nil {
-		if err := p.socket.sendInput(ctx, req.Stdin, true); err != nil {
+		if err := p.socket.sendInput(ctx, req.Stdin); err != nil {
 			return Alignment{}, fmt.Errorf("send stdin: %w", err)
 		}
 	}

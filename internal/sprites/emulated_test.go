@@ -25,14 +25,16 @@ type box struct {
 	made sprites.Provisioned
 }
 
-// attachModes are the two ways in which the service may replay: what we would like, and what was reported. Every test on
-// the emulator runs in both.
+// attachModes are the ways in which the service may replay: all of exact and merged with and without an offset, from what
+// we would like to what was reported. Every test on the emulator runs in each.
 var attachModes = map[string]func(*emulator.Config){
 	"exact with offset":      func(c *emulator.Config) { c.Attach, c.Offset = emulator.AttachExact, true },
+	"exact, without offset":  func(c *emulator.Config) { c.Attach, c.Offset = emulator.AttachExact, false },
+	"merged with offset":     func(c *emulator.Config) { c.Attach, c.Offset = emulator.AttachMerged, true },
 	"merged, without offset": func(c *emulator.Config) { c.Attach, c.Offset = emulator.AttachMerged, false },
 }
 
-// eachMode runs a test in both.
+// eachMode runs a test in each.
 func eachMode(t *testing.T, test func(t *testing.T, b *box), change ...func(*emulator.Config)) {
 	t.Helper()
 	for name, mode := range attachModes {
@@ -167,6 +169,17 @@ func TestStdinReachesTheCommand(t *testing.T) {
 			t.Errorf("got %q, %d", out, code)
 		}
 	})
+}
+
+// A full message of input into a command that never looks at it delays nothing and is no failure.
+func TestCase07StdinThatNobodyReadsHoldsNothingUp(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	cmd := b.script("deaf", "exit 6")
+	cmd.Stdin = make([]byte, sprites.InputMax)
+	if _, code := b.finish(b.start(cmd)); code != 6 {
+		t.Errorf("code %d", code)
+	}
 }
 
 func TestCase04TheFirstExecOnASleepingSpriteIsRedialled(t *testing.T) {
@@ -355,22 +368,8 @@ func TestATakeOverContinuesTheOutput(t *testing.T) {
 	const count = 20_000
 	eachMode(t, func(t *testing.T, b *box) {
 		cmd := b.script("seq", "seq 1 "+strconv.Itoa(count)+"; read x; seq 1 10 >&2; exit 7")
-		r, w := io.Pipe()
-		cmd.StdinFrom = r
-		started := make(chan *sprites.Process, 1)
-		go func() {
-			p, err := b.Start(context.Background(), cmd)
-			if err != nil {
-				t.Error(err)
-			}
-			started <- p
-		}()
-		_, _ = io.WriteString(w, "go\n")
-		_ = w.Close()
-		p := <-started
-		if p == nil {
-			return
-		}
+		cmd.Stdin = []byte("go\n")
+		p := b.start(cmd)
 		var journal []byte
 		for len(journal) < 30_000 {
 			chunk, err := p.Next(t.Context())
@@ -454,6 +453,48 @@ func TestATakeOverIsProvenWhereItCanBe(t *testing.T) {
 		}
 		b.settle()
 	})
+}
+
+// The command has printed more than the scrollback holds while nobody was attached: whatever the mode, what is given out is
+// the end of the output without a repeat, at most a chunk more than the bound, and that some is missing is said.
+func TestATakeOverBehindABoundedScrollbackSaysItsGap(t *testing.T) {
+	t.Parallel()
+	const scrollback = 32 << 10
+	eachMode(t, func(t *testing.T, b *box) {
+		p := b.start(b.script("much", "seq 1 2000; while [ ! -e /workspace/go ]; do sleep 0.05; done; seq 2001 40000; touch /workspace/said; while [ ! -e /workspace/end ]; do sleep 0.05; done; exit 7"))
+		var journal []byte
+		for !bytes.HasSuffix(journal, []byte("\n2000\n")) {
+			chunk, err := p.Next(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			journal = append(journal, chunk.Data...)
+		}
+		_ = p.Close()
+		b.settle()
+		_, _ = b.run("go", "touch go; while [ ! -e said ]; do sleep 0.05; done")
+		next, alignment, err := b.Attach(t.Context(), sprites.AttachRequest{
+			Sprite: "box", Session: p.Session(), Guard: "dev.much.0",
+			Delivered: int64(len(journal)), Tail: journal[len(journal)-sprites.TailMax:],
+		})
+		if err != nil || alignment.Kind != sprites.AlignGap {
+			t.Fatalf("got %+v, %v", alignment, err)
+		}
+		defer next.Close()
+		_, _ = b.run("end", "touch end")
+		rest, code := b.finish(next)
+		var all strings.Builder
+		for i := 1; i <= 40_000; i++ {
+			fmt.Fprintln(&all, i)
+		}
+		whole := strings.HasSuffix(all.String(), rest)
+		if alignment.Bytes != nil { // an offset counts what is missing, exactly
+			whole = whole && int64(len(journal))+*alignment.Bytes+int64(len(rest)) == int64(all.Len())
+		}
+		if !whole || len(rest) > scrollback+64<<10 || code != 7 {
+			t.Errorf("%d bytes after %d, %+v, code %d", len(rest), len(journal), alignment, code)
+		}
+	}, func(c *emulator.Config) { c.Scrollback = scrollback })
 }
 
 func TestATerminalOutlivesItsSocket(t *testing.T) {

@@ -5,13 +5,16 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
 	"time"
 )
+
+// InputMax bounds a command's standard input, in bytes: one message, which connections and pipes take in whether or not
+// the command reads it. More belongs into a file.
+const InputMax = 64 << 10
 
 const (
 	guestHome      = "/home/sprite"
@@ -55,12 +58,9 @@ type Command struct {
 	Cwd string
 	// Env is laid over the base environment.
 	Env map[string]string
-	// Stdin is sent whole, then EOF, before Start returns. When it and StdinFrom are nil, stdin is off. The command sees it
-	// once, however often [Client.Attach] sends it again.
+	// Stdin, at most InputMax bytes, is sent whole, then EOF, before Start returns. Nil is off. The command sees it once,
+	// however often [Client.Attach] sends it again, and need not read it.
 	Stdin []byte
-	// StdinFrom is read to its end and sent, then EOF, before Start returns; EOF is sent as well when reading fails, and
-	// Process.StdinErr tells. It takes the place of Stdin.
-	StdinFrom io.Reader
 	// Limit is the caller's time limit, at least 1 ms. Start does not enforce it; the guard does 10 s later.
 	Limit time.Duration
 	// Contested says that an earlier dial, of whoever, may have started this run.
@@ -96,6 +96,9 @@ func (c *Command) validate() error {
 	}
 	if !strings.HasPrefix(c.Cwd, "/") {
 		problems = append(problems, errors.New("cwd must be absolute"))
+	}
+	if len(c.Stdin) > InputMax {
+		problems = append(problems, fmt.Errorf("more than %d bytes of stdin", InputMax))
 	}
 	if c.Limit < time.Millisecond {
 		problems = append(problems, errors.New("limit must be at least 1 ms"))
@@ -183,11 +186,10 @@ func (c *Client) Start(ctx context.Context, cmd Command) (*Process, error) {
 
 // execURL is the address of one dial of the command.
 func (c *Client) execURL(cmd *Command, nonce string) string {
-	stdin := cmd.Stdin != nil || cmd.StdinFrom != nil
 	query := url.Values{
 		"path":  {"sh"},
 		"env":   c.environment(cmd.Env, false, map[string]string{"WAKEBUS_JOB": cmd.Job}),
-		"stdin": {strconv.FormatBool(stdin)},
+		"stdin": {strconv.FormatBool(cmd.Stdin != nil)},
 		// A socket that is lost must not take the command with it: a peer may take over.
 		"max_run_after_disconnect": {(cmd.Limit + orphanGrace).Round(time.Second).String()},
 	}
@@ -212,8 +214,10 @@ func commandQuery(argv []string) string {
 
 // begin sends stdin and, when an earlier dial may have won, asks the guard's file who did.
 func (p *Process) begin(ctx context.Context, cmd *Command) error {
-	if err := p.input(ctx, cmd); err != nil {
-		return fmt.Errorf("send stdin: %w", err)
+	if cmd.Stdin != nil {
+		if err := p.socket.sendInput(ctx, cmd.Stdin); err != nil {
+			return fmt.Errorf("send stdin: %w", err)
+		}
 	}
 	if !cmd.Contested {
 		return nil
@@ -226,28 +230,4 @@ func (p *Process) begin(ctx context.Context, cmd *Command) error {
 		return &GuardTaken{State: state}
 	}
 	return nil
-}
-
-// input sends the command's stdin and EOF. A source that fails is the process's to tell, since the command runs.
-func (p *Process) input(ctx context.Context, cmd *Command) error {
-	if cmd.StdinFrom == nil {
-		if cmd.Stdin == nil {
-			return nil
-		}
-		return p.socket.sendInput(ctx, cmd.Stdin, true)
-	}
-	buf := make([]byte, 32<<10)
-	for {
-		n, err := cmd.StdinFrom.Read(buf)
-		if werr := p.socket.sendInput(ctx, buf[:n], err != nil); werr != nil {
-			return werr
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			p.stdinErr = fmt.Errorf("read stdin: %w", err)
-			return nil
-		}
-	}
 }

@@ -1,6 +1,7 @@
 package sprites_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -9,7 +10,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/iotest"
 	"time"
 
 	"github.com/coder/websocket"
@@ -384,18 +384,13 @@ func TestCase06ACancelDuringTheDialLeavesNothing(t *testing.T) {
 func TestCase07StdinIsOffUnlessGiven(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		set  func(*sprites.Command)
-		on   string
-		want string
-		bad  bool
+		stdin []byte
+		on    string
 	}{
-		"none":   {func(*sprites.Command) {}, "false", "", false},
-		"empty":  {func(c *sprites.Command) { c.Stdin = []byte{} }, "true", "", false},
-		"bytes":  {func(c *sprites.Command) { c.Stdin = []byte(strings.Repeat("ab", 40_000)) }, "true", strings.Repeat("ab", 40_000), false},
-		"stream": {func(c *sprites.Command) { c.StdinFrom = strings.NewReader("from") }, "true", "from", false},
-		"failing": {func(c *sprites.Command) {
-			c.StdinFrom = io.MultiReader(strings.NewReader("half"), iotest.ErrReader(errors.New("torn")))
-		}, "true", "half", true},
+		"none":        {nil, "false"},
+		"empty":       {[]byte{}, "true"},
+		"bytes":       {[]byte("from"), "true"},
+		"the maximum": {bytes.Repeat([]byte("a"), sprites.InputMax), "true"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -419,19 +414,26 @@ func TestCase07StdinIsOffUnlessGiven(t *testing.T) {
 				p.wait()
 			}))
 			cmd := command()
-			tt.set(&cmd)
+			cmd.Stdin = tt.stdin
 			proc, err := f.client().Start(t.Context(), cmd)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer proc.Close()
-			if in := <-got; in != tt.want {
-				t.Errorf("got %d bytes, want %d", len(in), len(tt.want))
-			}
-			if (proc.StdinErr() != nil) != tt.bad {
-				t.Errorf("stdin error %v", proc.StdinErr())
+			if in := <-got; in != string(tt.stdin) {
+				t.Errorf("got %d bytes, want %d", len(in), len(tt.stdin))
 			}
 		})
+	}
+}
+
+func TestCase07MoreStdinThanTheMaximumIsRefusedUnsent(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	cmd := command()
+	cmd.Stdin = make([]byte, sprites.InputMax+1)
+	if _, err := f.client().Start(t.Context(), cmd); sprites.ClassOf(err) != sprites.ClassInvalid {
+		t.Errorf("got %v", err)
 	}
 }
 
@@ -544,17 +546,16 @@ func TestCase28AFailedHandshakeSaysWhy(t *testing.T) {
 func TestCase28ADialFailureHarmsNoOtherRequest(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
+	failed := make(chan struct{}) // closed once the other request has failed
 	f.on("GET /broken/exec", drop)
 	f.on("GET /box/exec", f.exec(func(p *peer) {
 		p.info("41", 7)
-		_, _, _ = p.conn.Read(p.ctx) // its EOF comes after the other's failure
+		<-failed
 		p.exit(0)
 		p.wait()
 	}))
 	c := f.client()
 	cmd := command()
-	r, w := io.Pipe()
-	cmd.StdinFrom = r
 	result := make(chan error, 1)
 	go func() {
 		proc, err := c.Start(context.Background(), cmd)
@@ -569,7 +570,7 @@ func TestCase28ADialFailureHarmsNoOtherRequest(t *testing.T) {
 	if _, err := c.Start(t.Context(), bad); sprites.ClassOf(err) != sprites.ClassTransport {
 		t.Errorf("got %v", err)
 	}
-	_ = w.Close()
+	close(failed)
 	if err := <-result; err != io.EOF {
 		t.Errorf("the other request failed: %v", err)
 	}

@@ -42,7 +42,8 @@ func (c *Client) AwaitGuard(ctx context.Context, sprite, guard string, wait time
 }
 
 // StopGuard signals the process group of the guarded command from inside, after comparing its start time, and waits at
-// most for grace (whole seconds, at most 30). It is for a session which the API no longer lists.
+// most for grace (whole seconds, at most 30). It is for a session which the API no longer lists, and like [Client.Kill]
+// never held up by the gate.
 func (c *Client) StopGuard(ctx context.Context, sprite, guard string, sig Signal, grace time.Duration) (GuardState, error) {
 	if err := sig.check(); err != nil {
 		return GuardState{}, fmt.Errorf("stop guarded command: %w", err)
@@ -59,7 +60,7 @@ func (c *Client) inspect(ctx context.Context, sprite, guard string, wait time.Du
 	}
 	marker := c.cfg.Nonce()
 	out, err := c.run(ctx, probe{
-		sprite: sprite, limit: c.cfg.DialTimeout + wait,
+		sprite: sprite, limit: c.cfg.DialTimeout + wait, end: signal != "",
 		argv: []string{"sh", "-c", inspectScript, "wakebus", marker, guardPath(guard), strconv.Itoa(int(wait / time.Second)), signal},
 	})
 	if err != nil {

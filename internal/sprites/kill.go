@@ -46,7 +46,7 @@ const (
 
 // Kill signals a session's process group and reads the progress to its end. It compares the session's creation time
 // first, since ids come round again. The service waits for grace and then escalates to KILL by itself. It blocks for at
-// most a few times grace + CallTimeout and is never held up by the gate. With KillUnconfirmed err says why.
+// most a few times grace + 2 CallTimeouts and is never held up by the gate. With KillUnconfirmed err says why.
 func (c *Client) Kill(ctx context.Context, sprite string, s Session, sig Signal, grace time.Duration) (Killed, error) {
 	if err := errors.Join(checkName(OpKill, sprite), sig.check()); err != nil {
 		return KillUnconfirmed, fmt.Errorf("kill session: %w", err)
@@ -67,7 +67,9 @@ func (c *Client) Kill(ctx context.Context, sprite string, s Session, sig Signal,
 }
 
 func (c *Client) killOnce(ctx context.Context, sprite string, s Session, sig Signal, grace time.Duration) (Killed, error) {
-	_, listed, err := c.find(ctx, sprite, s)
+	// Asked once, ungated and as part of the kill: a listing with tries and a gate of its own would multiply the one and
+	// let the other hold up an end.
+	listed, err := c.listed(ctx, sprite, s)
 	switch {
 	case ClassOf(err) == ClassNotFound:
 		return KillGone, nil // the Sprite itself is gone

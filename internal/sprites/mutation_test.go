@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -117,7 +118,11 @@ func TestObserveTellsWhatTheServiceDoes(t *testing.T) {
 		if !o.SessionIsPID || o.User == "" || o.WorkspaceOwner == "" || o.Written < 256<<10 || o.ReplayBytes == 0 || o.OffsetAdvertised != o.OffsetHonoured {
 			t.Errorf("got %+v", o)
 		}
-		if whole := o.ReplayBytes == o.Written; whole != o.OffsetHonoured { // the two modes differ in both
+		// The names of the modes say what is to be seen.
+		if exact := strings.Contains(t.Name(), "/exact"); exact != (o.ReplayBytes == o.Written) {
+			t.Errorf("got %+v", o)
+		}
+		if offset := strings.Contains(t.Name(), "with_offset"); offset != o.OffsetHonoured {
 			t.Errorf("got %+v", o)
 		}
 		b.settle()

@@ -19,6 +19,7 @@ type probe struct {
 	tenant string
 	argv   []string
 	once   bool          // one dial only, for a caller with a schedule of its own
+	end    bool          // it ends a command: tried by OpKill's rule, and never held up by the gate
 	limit  time.Duration // of one try, dial included
 }
 
@@ -40,7 +41,11 @@ func (c *Client) run(ctx context.Context, p probe) ([]byte, error) {
 		_ = c.report(ctx, OpProbe, pass, err) // the caller returns err itself
 		return out, err
 	}
-	err := c.retrying(ctx, OpProbe, p.tenant, try)
+	rule := OpProbe
+	if p.end {
+		rule = OpKill
+	}
+	err := c.retrying(ctx, rule, p.tenant, try)
 	return out, err
 }
 

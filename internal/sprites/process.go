@@ -58,10 +58,9 @@ type Process struct {
 	guard   string // empty for our own probes
 	nonce   string
 
-	held     piece  // what Next gave out last; owned by the caller of Next
-	queue    []part // replayed output to give out first; owned by the caller of Next
-	stdinErr error  // set before Start returns
-	final    error  // what Next says from now on; owned by the caller of Next
+	held  piece  // what Next gave out last; owned by the caller of Next
+	queue []part // replayed output to give out first; owned by the caller of Next
+	final error  // what Next says from now on; owned by the caller of Next
 
 	mu   sync.Mutex // protects exit
 	exit *Exit
@@ -76,9 +75,6 @@ func newProcess(c *Client, s *socket, info sessionInfo, sprite, guard, nonce str
 
 // Session returns what to attach to and to kill.
 func (p *Process) Session() Session { return p.session }
-
-// StdinErr returns why reading StdinFrom failed, or nil. The command got what came before, and EOF.
-func (p *Process) StdinErr() error { return p.stdinErr }
 
 // Exit returns how the process ended, once Next returned io.EOF.
 func (p *Process) Exit() (Exit, bool) {

@@ -114,7 +114,8 @@ type createBody struct {
 }
 
 // create posts the Sprite. After a try without a clear answer, and after a 409, it reads the name back and adopts what is
-// there, so that a lost answer makes neither a second Sprite nor a failure.
+// there, so that a lost answer makes neither a second Sprite nor a failure. Between tries the name is read once; what ends
+// the tries is read back by Get's own rule, after them, so that neither rule multiplies the other.
 func (c *Client) create(ctx context.Context, req ProvisionRequest) (Provisioned, error) {
 	body, err := json.Marshal(createBody{Name: req.Name, Config: c.cfg.Caps, Labels: req.Labels, WaitForCapacity: req.Wait})
 	if err != nil {
@@ -135,31 +136,42 @@ func (c *Client) create(ctx context.Context, req ProvisionRequest) (Provisioned,
 		got, err = c.createOnce(ctx, req.Name, post)
 		return err
 	})
+	switch {
+	case err == nil && got.Instance == "": // answered 201 without the record, whose fields are optional
+		s, gerr := c.Get(ctx, req.Name)
+		if gerr != nil {
+			return Provisioned{}, errors.Join(gerr, c.discard(ctx, req.Name))
+		}
+		got.Sprite = s
+	case ClassOf(err) == ClassConflict:
+		if s, gerr := c.Get(ctx, req.Name); gerr == nil {
+			return adopted(s), nil
+		}
+	}
 	return got, err
 }
 
+func adopted(s Sprite) Provisioned {
+	return Provisioned{Sprite: s, Adopted: true, Woke: wokeFrom(s.Status)}
+}
+
+// createOnce posts once and, after no clear answer, looks once whether it took effect.
 func (c *Client) createOnce(ctx context.Context, name string, post call) (Provisioned, error) {
 	answered, err := c.once(ctx, post)
 	if err == nil {
-		// The record's fields are optional here; what counts is read back if it is missing.
 		var w wireSprite
-		_ = json.Unmarshal(answered.body, &w)
+		_ = json.Unmarshal(answered.body, &w) // read back when it says nothing
 		s := w.sprite()
-		if s.Name == name && s.Instance != "" {
-			return Provisioned{Sprite: s, Fresh: true, Woke: WokeCold}, nil
-		}
-		s, gerr := c.Get(ctx, name)
-		if gerr != nil {
-			return Provisioned{}, errors.Join(gerr, c.discard(ctx, name))
+		if s.Name != name {
+			s = Sprite{}
 		}
 		return Provisioned{Sprite: s, Fresh: true, Woke: WokeCold}, nil
 	}
-	if class := ClassOf(err); class != ClassConflict && !slices.Contains(outage, class) || ctx.Err() != nil {
+	if !slices.Contains(outage, ClassOf(err)) || ctx.Err() != nil {
 		return Provisioned{}, err
 	}
-	s, gerr := c.Get(ctx, name)
-	if gerr == nil {
-		return Provisioned{Sprite: s, Adopted: true, Woke: wokeFrom(s.Status)}, nil
+	if s, gerr := c.getOnce(ctx, name); gerr == nil {
+		return adopted(s), nil
 	}
 	return Provisioned{}, err
 }

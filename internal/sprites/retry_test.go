@@ -316,6 +316,71 @@ func TestAClosedGateHoldsUpItsOperationAndNeverAnEnd(t *testing.T) {
 	if err := c.Delete(t.Context(), "box"); err != nil {
 		t.Errorf("an end is held up: %v", err)
 	}
+	f.on("GET /box/exec", func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") == "" {
+			respond(200, listed)(w, r)
+			return
+		}
+		f.exec(nil)(w, r)
+	})
+	f.on("POST /box/exec/41/kill", ndjson(lineSignal, lineExited, lineComplete))
+	if killed, err := c.Kill(t.Context(), "box", sprites.Session{ID: "41", Created: since}, sprites.SignalKill, 0); err != nil || killed != sprites.KillConfirmed {
+		t.Errorf("a kill is held up: %s, %v", killed, err)
+	}
+	if _, err := c.StopGuard(t.Context(), "box", "dev.job.0", sprites.SignalKill, 0); err != nil {
+		t.Errorf("a stop from inside is held up: %v", err)
+	}
+	if _, err := c.Guard(t.Context(), "box", "dev.job.0"); sprites.ClassOf(err) != sprites.ClassRateLimited {
+		t.Errorf("a look at a guard is no end, yet it passed: %v", err)
+	}
+}
+
+// A call within a call is asked by the rule of one of them: rules that multiply are an attack on a service that is down.
+func TestCase27NoRetriedCallIsNestedInAnother(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		request string
+		want    int
+		before  map[string]http.HandlerFunc
+		call    func(context.Context, *sprites.Client)
+	}{
+		"a kill's listing": {"GET /box/exec", 4, nil, func(ctx context.Context, c *sprites.Client) {
+			_, _ = c.Kill(ctx, "box", sprites.Session{ID: "41", Created: since}, sprites.SignalKill, 0)
+		}},
+		"a stop from inside": {"GET /box/exec", 4, nil, func(ctx context.Context, c *sprites.Client) {
+			_, _ = c.StopGuard(ctx, "box", "dev.job.0", sprites.SignalKill, 0)
+		}},
+		"what is read back after a lost create": {"GET /box", 1 + 3, map[string]http.HandlerFunc{"POST ": drop}, func(ctx context.Context, c *sprites.Client) {
+			_, _ = c.Provision(ctx, sprites.ProvisionRequest{Name: "box", Create: true})
+		}},
+		"what is read back after a conflict": {"GET /box", 1 + 4, map[string]http.HandlerFunc{"POST ": respond(409, "")}, func(ctx context.Context, c *sprites.Client) {
+			_, _ = c.Provision(ctx, sprites.ProvisionRequest{Name: "box", Create: true})
+		}},
+		"a file's wake": {"GET /box/exec", 3, map[string]http.HandlerFunc{"GET /box/fs/list": respond(503, "")}, func(ctx context.Context, c *sprites.Client) {
+			_, _, _ = c.ReadFile(ctx, "box", "f", 0, 1)
+		}},
+		"a wake": {"GET /box/exec", 3, map[string]http.HandlerFunc{"GET /box": respond(200, record("box", "warm"))}, func(ctx context.Context, c *sprites.Client) {
+			_, _ = c.EnsureAwake(ctx, "box")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(t)
+			answers := []http.HandlerFunc{respond(503, "")}
+			if tt.request == "GET /box" {
+				answers = append([]http.HandlerFunc{respond(404, "")}, answers...)
+			}
+			f.on(tt.request, inTurn(answers...))
+			for pattern, answer := range tt.before {
+				f.on(pattern, answer)
+			}
+			tt.call(t.Context(), f.client())
+			method, path, _ := strings.Cut(tt.request, " ")
+			if n := f.count(method + " /v1/sprites" + path); n != tt.want {
+				t.Errorf("asked %d times, want %d", n, tt.want)
+			}
+		})
+	}
 }
 
 func TestABrokenGateStopsCreationsOnly(t *testing.T) {

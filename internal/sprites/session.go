@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 )
@@ -30,17 +31,33 @@ func (c *Client) Sessions(ctx context.Context, sprite string) ([]SessionInfo, er
 	if err := checkName(OpSessions, sprite); err != nil {
 		return nil, fmt.Errorf("list sessions: %w", err)
 	}
+	var infos []SessionInfo
+	err := c.retrying(ctx, OpSessions, "", func(ctx context.Context, _ int) error {
+		var err error
+		infos, err = c.sessionsOnce(ctx, OpSessions, sprite)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list sessions of %s: %w", sprite, err)
+	}
+	return infos, nil
+}
+
+// sessionsOnce asks once, on behalf of op.
+func (c *Client) sessionsOnce(ctx context.Context, op Operation, sprite string) ([]SessionInfo, error) {
+	got, err := c.once(ctx, call{op: op, method: http.MethodGet, url: c.spriteURL(sprite, nil, "exec"), want: []int{http.StatusOK}})
+	if err != nil {
+		return nil, err
+	}
 	type listing struct {
 		Sessions *[]wireSession `json:"sessions"`
 	}
-	l, err := doJSON[listing](ctx, c, call{
-		op: OpSessions, method: http.MethodGet, url: c.spriteURL(sprite, nil, "exec"), want: []int{http.StatusOK},
-	})
+	l, err := decode[listing](op, got)
 	if err == nil && l.Sessions == nil { // an empty list is [], not absence
-		err = &Error{Op: OpSessions, Class: ClassUnavailable, Status: http.StatusOK, cause: ErrMalformed}
+		err = &Error{Op: op, Class: ClassUnavailable, Status: got.status, cause: ErrMalformed}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list sessions of %s: %w", sprite, err)
+		return nil, err
 	}
 	infos := make([]SessionInfo, 0, len(*l.Sessions))
 	for _, w := range *l.Sessions {
@@ -76,16 +93,8 @@ func (s Session) same(other Session) bool {
 	return s.Created == 0 || other.Created == 0 || d >= -1 && d <= 1
 }
 
-// find returns the listed session which is s, if it still runs.
-func (c *Client) find(ctx context.Context, sprite string, s Session) (SessionInfo, bool, error) {
-	infos, err := c.Sessions(ctx, sprite)
-	if err != nil {
-		return SessionInfo{}, false, err
-	}
-	for _, info := range infos {
-		if s.same(info.Session) {
-			return info, true, nil
-		}
-	}
-	return SessionInfo{}, false, nil
+// listed tells whether s still runs, asking once.
+func (c *Client) listed(ctx context.Context, sprite string, s Session) (bool, error) {
+	infos, err := c.sessionsOnce(ctx, OpKill, sprite)
+	return slices.ContainsFunc(infos, func(info SessionInfo) bool { return s.same(info.Session) }), err
 }

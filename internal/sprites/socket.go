@@ -303,20 +303,13 @@ func (s *socket) write(ctx context.Context, kind websocket.MessageType, msg []by
 	return nil
 }
 
-// sendInput sends one piece of standard input, then EOF after the last.
-func (s *socket) sendInput(ctx context.Context, data []byte, eof bool) error {
-	// A command's input (64 KiB at most) is one message, which arrives whole or not at all.
-	const size = 64 << 10
-	for len(data) > 0 {
-		n := min(len(data), size)
-		msg := append(make([]byte, 0, n+1), frameStdin)
-		if err := s.write(ctx, websocket.MessageBinary, append(msg, data[:n]...)); err != nil {
+// sendInput sends all of a command's standard input (at most InputMax), then EOF. One message arrives whole or not at all.
+func (s *socket) sendInput(ctx context.Context, data []byte) error {
+	if len(data) > 0 {
+		msg := append(make([]byte, 0, len(data)+1), frameStdin)
+		if err := s.write(ctx, websocket.MessageBinary, append(msg, data...)); err != nil {
 			return err
 		}
-		data = data[n:]
 	}
-	if eof {
-		return s.write(ctx, websocket.MessageBinary, []byte{frameStdinEOF})
-	}
-	return nil
+	return s.write(ctx, websocket.MessageBinary, []byte{frameStdinEOF})
 }

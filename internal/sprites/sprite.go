@@ -95,14 +95,30 @@ func (c *Client) Get(ctx context.Context, name string) (Sprite, error) {
 	if err := checkName(OpGet, name); err != nil {
 		return Sprite{}, fmt.Errorf("get sprite: %w", err)
 	}
-	w, err := doJSON[wireSprite](ctx, c, call{
-		op: OpGet, method: http.MethodGet, url: c.spriteURL(name, nil), want: []int{http.StatusOK},
+	var got Sprite
+	err := c.retrying(ctx, OpGet, "", func(ctx context.Context, _ int) error {
+		var err error
+		got, err = c.getOnce(ctx, name)
+		return err
 	})
-	if err == nil && w.Name != name {
-		err = &Error{Op: OpGet, Class: ClassUnavailable, Status: http.StatusOK, cause: ErrMalformed}
-	}
 	if err != nil {
 		return Sprite{}, fmt.Errorf("get sprite %s: %w", name, err)
+	}
+	return got, nil
+}
+
+// getOnce asks once. An answer about another name is no answer.
+func (c *Client) getOnce(ctx context.Context, name string) (Sprite, error) {
+	got, err := c.once(ctx, call{op: OpGet, method: http.MethodGet, url: c.spriteURL(name, nil), want: []int{http.StatusOK}})
+	if err != nil {
+		return Sprite{}, err
+	}
+	w, err := decode[wireSprite](OpGet, got)
+	if err == nil && w.Name != name {
+		err = &Error{Op: OpGet, Class: ClassUnavailable, Status: got.status, cause: ErrMalformed}
+	}
+	if err != nil {
+		return Sprite{}, err
 	}
 	return w.sprite(), nil
 }
