@@ -14,7 +14,13 @@ func (s *Server) admin() http.Handler {
 		w.WriteHeader(status)
 		_ = json.NewEncoder(w).Encode(v)
 	}
-	mux.HandleFunc("GET /calls", func(w http.ResponseWriter, _ *http.Request) { reply(w, http.StatusOK, s.Calls()) })
+	mux.HandleFunc("GET /calls", func(w http.ResponseWriter, r *http.Request) {
+		if q := r.URL.Query(); q.Has("count") {
+			reply(w, http.StatusOK, map[string]int{"count": s.Count(q.Get("route"), q.Get("sprite"))})
+			return
+		}
+		reply(w, http.StatusOK, s.Calls())
+	})
 	mux.HandleFunc("GET /sprites", func(w http.ResponseWriter, _ *http.Request) { reply(w, http.StatusOK, s.Sprites()) })
 	mux.HandleFunc("GET /connections", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, http.StatusOK, map[string]int{"sockets": s.Connections()})

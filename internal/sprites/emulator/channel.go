@@ -87,7 +87,7 @@ func (c *channel) input(op *talk, data []byte) {
 	case strings.HasPrefix(string(data), `{"type":`):
 		op.command(data)
 	default:
-		_, _ = op.s.stdin.Write(data)
+		op.s.input.add(c.ctx, data)
 	}
 }
 

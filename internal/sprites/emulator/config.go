@@ -47,7 +47,8 @@ type Config struct {
 	// Dir keeps Sprites and their files over restarts; it is locked while in
 	// use. Defaults to a temporary folder, removed by Close.
 	Dir string
-	// Idle is how long a Sprite without activity stays running. Defaults to 30s.
+	// Idle is how long a Sprite without activity stays running; twice as long
+	// while a service runs, unless Documented. Defaults to 30s.
 	Idle time.Duration
 	// ColdAfter is how long a Sprite stays warm. Defaults to 5m.
 	ColdAfter time.Duration

@@ -23,6 +23,7 @@
 // port with the same token:
 //
 //	GET    /_emulator/calls                       the log of calls
+//	GET    /_emulator/calls?count&route=G&sprite=G  how many ever matched (globs)
 //	GET    /_emulator/sprites                     names, states, folders
 //	GET    /_emulator/connections                 open WebSockets
 //	POST   /_emulator/faults                      adds rules (see Fault)

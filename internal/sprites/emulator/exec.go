@@ -132,11 +132,11 @@ type sessionEntry struct {
 	TTY          bool    `json:"tty"`
 }
 
-func (s *session) entry() sessionEntry {
+func (s *session) entry(argv []string) sessionEntry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return sessionEntry{
-		ID: s.id, Command: strings.Join(s.argv, " "), Workdir: s.dir, Created: stamp(s.created),
+		ID: s.id, Command: strings.Join(argv, " "), Workdir: s.dir, Created: stamp(s.created),
 		IsActive: s.attached > 0, LastActivity: stamp(s.last), TTY: s.tty,
 	}
 }
@@ -150,10 +150,33 @@ func (x *exchange) listSessions() {
 	}
 	sp.mu.Unlock()
 	entries := []sessionEntry{}
-	for _, s := range sessions {
-		entries = append(entries, s.entry())
+	for i, argv := range sp.present(sessions) {
+		entries = append(entries, sessions[i].entry(argv))
 	}
 	x.json(http.StatusOK, map[string]any{"count": len(entries), "sessions": entries})
+}
+
+// present gives what each session runs now, as the live service was seen to list
+// it; as documented, what each was started with.
+func (sp *sprite) present(sessions []*session) [][]string {
+	out := make([][]string, len(sessions))
+	pids := make([]int, len(sessions))
+	for i, s := range sessions {
+		out[i], pids[i] = s.argv, s.pid
+	}
+	sp.mu.Lock()
+	m := sp.machine
+	sp.mu.Unlock()
+	if m == nil || sp.srv.cfg.Documented {
+		return out
+	}
+	now, err := m.Argv(pids)
+	for i := range now {
+		if err == nil && len(now[i]) > 0 && i < len(out) {
+			out[i] = now[i]
+		}
+	}
+	return out
 }
 
 func (x *exchange) getSession() {

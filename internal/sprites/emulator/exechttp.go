@@ -40,14 +40,20 @@ func (x *exchange) execHTTP() {
 	defer s.detach()
 	if c.stdin {
 		x.srv.goOwned(func() { // ends with the body, which ends with the handler
-			_, _ = io.Copy(s.stdin, x.r.Body)
-			_ = s.stdin.Close()
+			_, _ = io.Copy(inputWriter{x.r.Context(), s.input}, x.r.Body)
+			s.input.end()
 		})
 	}
 	x.w.WriteHeader(http.StatusOK)
 	_ = rc.Flush()
+	if x.does(FaultEmpty) {
+		return
+	}
 	r := s.out.open(0, false)
 	defer r.close()
+	if x.does(FaultFlood) && !x.flood(func(frame []byte) bool { return x.httpFrames(rc, frame) }) {
+		return
+	}
 	for frame := r.next(x.r.Context()); frame != nil; frame = r.next(x.r.Context()) {
 		if !x.httpFrames(rc, frame) {
 			return

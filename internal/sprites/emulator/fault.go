@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"path"
 	"slices"
-	"sync"
 	"time"
 )
 
@@ -60,7 +58,8 @@ type Fault struct {
 	Nth int
 	// Times ends the rule after so many hits. Defaults to 0, no end.
 	Times int
-	// Probability of a hit, 0 to 1, by the server's seed. Defaults to 0, which is always.
+	// Probability of a hit, 0 to 1. Whether a call is hit depends on the server's seed, the rule's place, the route, the
+	// Sprite and how many such calls there were, so that a run of concurrent clients repeats, too. Defaults to 0, always.
 	Probability float64
 	// Asleep hits only while the Sprite is warm or cold. Defaults to false.
 	Asleep bool
@@ -199,89 +198,6 @@ func decodeFaults(raw []byte) ([]Fault, error) {
 		}
 		faults = append(faults, list...)
 	}
-}
-
-// maxRules bounds the rules of one server; more are refused.
-const maxRules = 10_000
-
-// rule is a fault and what it has seen.
-type rule struct {
-	Fault
-	seen, hits int
-	dice       *rand.Rand // its own, so that other calls do not change its luck
-}
-
-type faultSet struct {
-	seed  uint64
-	mu    sync.Mutex // protects rules
-	rules []*rule
-}
-
-func (s *faultSet) add(faults []Fault) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.rules)+len(faults) > maxRules {
-		return fmt.Errorf("more than %d rules: %w", maxRules, ErrFault)
-	}
-	for _, f := range faults {
-		if err := f.validate(); err != nil {
-			return err
-		}
-	}
-	for _, f := range faults {
-		s.rules = append(s.rules, &rule{Fault: f, dice: rand.New(rand.NewPCG(s.seed, uint64(len(s.rules))))})
-	}
-	return nil
-}
-
-func (s *faultSet) clear() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.rules = nil
-}
-
-// pick gives what happens to one call: the sum of the delays, and the first
-// other action.
-func (s *faultSet) pick(route, sprite string, asleep bool) (time.Duration, *Fault) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var delay time.Duration
-	var act *Fault
-	for _, r := range s.rules {
-		if !r.matches(route, sprite, asleep) {
-			continue
-		}
-		if r.Do == FaultDelay {
-			if r.hit() {
-				delay += r.Delay
-			}
-			continue
-		}
-		if act == nil && r.hit() {
-			f := r.Fault
-			act = &f
-		}
-	}
-	return delay, act
-}
-
-func (r *rule) matches(route, sprite string, asleep bool) bool {
-	if (r.Asleep || r.Do == FaultDropWake) && !asleep {
-		return false
-	}
-	return globs(r.Route, route) && globs(r.Sprite, sprite)
-}
-
-func (r *rule) hit() bool {
-	r.seen++
-	if r.Nth != 0 && r.seen != r.Nth || r.Times != 0 && r.hits >= r.Times {
-		return false
-	}
-	if r.Probability != 0 && r.dice.Float64() >= r.Probability {
-		return false
-	}
-	r.hits++
-	return true
 }
 
 func globs(glob, s string) bool {

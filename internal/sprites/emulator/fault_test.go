@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -202,6 +204,18 @@ func TestDelaysAddUpBeforeTheCallIsHandled(t *testing.T) {
 	}
 }
 
+// hurriedClock lets half a minute pass at once.
+type hurriedClock struct{}
+
+func (*hurriedClock) Now() time.Time { return time.Now() }
+
+func (*hurriedClock) AfterFunc(d time.Duration, f func()) emulator.Timer {
+	if d == 30*time.Second {
+		d = 0
+	}
+	return time.AfterFunc(d, f)
+}
+
 // The refusals that clients must tell apart, each with its body and its headers.
 func TestEveryRefusalCanBeSent(t *testing.T) {
 	t.Parallel()
@@ -283,6 +297,120 @@ func TestSameSeedGivesTheSameRun(t *testing.T) {
 	}
 }
 
+// Which of several clients comes first is the scheduler's to say; what happens to each is the seed's.
+func TestSameSeedGivesTheSameRunToConcurrentClients(t *testing.T) {
+	t.Parallel()
+	play := func() map[string]string {
+		b := setup(t, func(c *emulator.Config) {
+			c.Seed = 7
+			c.Faults = []emulator.Fault{{Route: "sprite.get", Do: emulator.FaultStatus, Status: 418, Probability: 0.5}}
+		})
+		var clients sync.WaitGroup
+		for _, name := range []string{"one", "two", "three"} {
+			clients.Go(func() {
+				for range 20 {
+					_, _, _ = b.try("GET", "/v1/sprites/"+name, nil)
+				}
+			})
+		}
+		clients.Wait()
+		got := map[string]string{}
+		for _, c := range b.Calls() {
+			got[c.Sprite] += map[int]string{418: "x"}[c.Status] + "."
+		}
+		return got
+	}
+	first := play()
+	for range 3 {
+		if again := play(); !reflect.DeepEqual(first, again) {
+			t.Fatalf("%v and %v", first, again)
+		}
+	}
+	if first["one"] == first["two"] {
+		t.Error("two Sprites share their luck")
+	}
+}
+
+func TestARulesNthCallCountsWhateverActedBefore(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.create("one")
+	for i, status := range []int{401, 410, 503} {
+		b.faults(emulator.Fault{Route: "sprite.get", Nth: i + 1, Do: emulator.FaultStatus, Status: status})
+	}
+	var codes []int
+	for range 4 {
+		code, _ := b.call("GET", "/v1/sprites/one", nil)
+		codes = append(codes, code)
+	}
+	if !reflect.DeepEqual(codes, []int{401, 410, 503, 200}) {
+		t.Fatal(codes)
+	}
+}
+
+func TestEmptyAndFloodWorkOnAnExecWithoutASocket(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.create("one")
+	b.faults(
+		emulator.Fault{Route: "exec.http", Nth: 1, Do: emulator.FaultEmpty},
+		emulator.Fault{Route: "exec.http", Nth: 2, Do: emulator.FaultFlood, Bytes: 5000},
+	)
+	if res, body, err := b.try("POST", "/v1/sprites/one/exec?cmd=touch&cmd=/workspace/ran", nil); err != nil || res.StatusCode != 200 || body != "" {
+		t.Errorf("empty: %v %q %v", res, body, err)
+	}
+	_, body, err := b.try("POST", "/v1/sprites/one/exec?cmd=echo&cmd=hi", nil)
+	if n := strings.Count(body, "x"); err != nil || n != 5000 || !strings.HasSuffix(body, "\x01hi\n\x03\x00") {
+		t.Errorf("flood: %d bytes, %q, %v", n, body[max(0, len(body)-10):], err)
+	}
+	b.eventually("the empty one's command ran", func() bool { return b.sh("one", `test -e "$1"`, "/workspace/ran").exit == 0 })
+}
+
+// writes counts the pieces in which an answer comes.
+type writes struct {
+	net.Conn
+	n *atomic.Int64
+}
+
+func (w writes) Read(p []byte) (int, error) {
+	n, err := w.Conn.Read(p[:min(len(p), 1<<10)])
+	if n == 1 {
+		w.n.Add(1)
+	}
+	return n, err
+}
+
+func TestASplitAnswerDoesNotSplitTheNextOnItsConnection(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.create("one")
+	var single atomic.Int64
+	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+		return writes{conn, &single}, err
+	}}
+	defer transport.CloseIdleConnections()
+	b.http = &http.Client{Transport: transport}
+	b.faults(emulator.Fault{Route: "sprite.get", Nth: 1, Do: emulator.FaultSplit})
+	b.call("GET", "/v1/sprites/one", nil)
+	single.Store(0) // the kernel may have put some together again: how many there were says nothing
+	b.call("GET", "/v1/sprites/one", nil)
+	if n := single.Load(); n > 1 {
+		t.Errorf("%d single bytes", n)
+	}
+}
+
+func TestAPathThatIsNotCleanIsACallLikeAnyOther(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.create("one")
+	for i, path := range []string{"/v1//sprites/one", "/v1/sprites/one/../two", "/v1/sprites/./one"} {
+		if code, _ := b.call("GET", path, nil); code != 404 || b.Count("unknown", "") != i+1 {
+			t.Errorf("%s: %d, %d counted", path, code, b.Count("unknown", ""))
+		}
+	}
+}
+
 func TestNthAndTimesCountMatchingCallsOnly(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -343,6 +471,9 @@ func TestAdminRoutesNeedTheTokenAndDoWhatTheMethodsDo(t *testing.T) {
 	}
 	if code, _ := b.call("POST", "/_emulator/faults", `{"do":"explode"}`); code != 400 {
 		t.Error("bad fault: ", code)
+	}
+	if _, body := b.call("GET", "/_emulator/calls?count&route=exec.*&sprite=one", nil); strings.TrimSpace(body) != `{"count":1}` {
+		t.Error("count: ", body)
 	}
 	_, body := b.call("GET", "/_emulator/calls", nil)
 	var calls []emulator.Call

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"path"
 	"strconv"
 	"strings"
 )
@@ -102,8 +103,8 @@ func (s *Server) router() http.Handler {
 			gets[rt.path].socket = &rt
 		}
 	}
-	for path, both := range gets {
-		mux.Handle("GET "+path, s.serve(func(r *http.Request) *route {
+	for pattern, both := range gets {
+		mux.Handle("GET "+pattern, s.serve(func(r *http.Request) *route {
 			if both.socket != nil && (isUpgrade(r) || both.plain == nil) {
 				return both.socket
 			}
@@ -111,16 +112,31 @@ func (s *Server) router() http.Handler {
 		}))
 	}
 	mux.Handle("/_emulator/", http.StripPrefix("/_emulator", s.admin()))
-	mux.Handle("/", s.serve(func(*http.Request) *route {
+	unknown := s.serve(func(*http.Request) *route {
 		return &route{name: "unknown", handle: func(x *exchange) { x.fail(http.StatusNotFound, "not found") }}
+	})
+	mux.Handle("/", unknown)
+	return s.authorised(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !clean(r.URL.Path) { // the mux would redirect, and nobody would have counted the call
+			unknown.ServeHTTP(w, r)
+			return
+		}
+		mux.ServeHTTP(w, r)
 	}))
-	return s.authorised(mux)
+}
+
+// clean tells whether a path stands as it is routed, without empty or dotted segments.
+func clean(p string) bool {
+	return strings.HasPrefix(p, "/") && path.Clean(p) == strings.TrimSuffix(p, "/") || p == "/"
 }
 
 // authorised comes before routing: an unknown path without a token is 401 too.
 func (s *Server) authorised(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Sprite-Version", apiVersion)
+		if c, ok := r.Context().Value(connKey{}).(*conn); ok {
+			c.split.Store(false) // of the call before on this connection
+		}
 		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 		bearer := strings.EqualFold(scheme, "Bearer") || strings.HasSuffix(r.URL.Path, "/tokens")
 		if !bearer || subtle.ConstantTimeCompare([]byte(token), []byte(s.cfg.Token)) != 1 {

@@ -262,6 +262,13 @@ func (v *service) signal(sig syscall.Signal) bool {
 	return v.state == serviceRunning && v.machine.Signal(v.pid, sig, true) == nil
 }
 
+// running may be called under the Sprite's lock.
+func (v *service) running() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.state == serviceRunning
+}
+
 func (sp *sprite) serviceLogPath(name string) string {
 	return filepath.Join(sp.machineFolder(), ".sprite", "logs", "services", name+".log")
 }

@@ -5,7 +5,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/wakebus/wakebus/internal/sprites/emulator"
 )
@@ -61,6 +63,47 @@ func TestServiceStartsOnPutAndAStoppedOneReadsFailed(t *testing.T) {
 	}
 	if code, _ := b.call("POST", "/v1/sprites/one/services/s/stop", nil); code != 409 {
 		t.Fatal(code)
+	}
+}
+
+// windows remembers how long each wait was to be.
+type windows struct {
+	mu    sync.Mutex // protects waits
+	waits map[time.Duration]bool
+}
+
+func (w *windows) Now() time.Time { return time.Now() }
+
+func (w *windows) AfterFunc(d time.Duration, f func()) emulator.Timer {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.waits[d] = true
+	return time.AfterFunc(d, f)
+}
+
+func (w *windows) saw(d time.Duration) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.waits[d]
+}
+
+func TestARunningServiceDoublesTheIdleWindow(t *testing.T) {
+	t.Parallel()
+	for documented, want := range map[bool]bool{false: true, true: false} {
+		clock := &windows{waits: map[time.Duration]bool{}}
+		b := setup(t, func(c *emulator.Config) { c.Clock, c.Idle, c.Documented = clock, time.Hour, documented })
+		b.create("one")
+		b.sh("one", "true")
+		if b.eventually("idle", func() bool { return clock.saw(time.Hour) }); clock.saw(2 * time.Hour) {
+			t.Error("doubled without a service")
+		}
+		b.put("s", sleeper)
+		b.sh("one", "true")
+		if want {
+			b.eventually("idle with a service", func() bool { return clock.saw(2 * time.Hour) })
+		} else if clock.saw(2 * time.Hour) {
+			t.Error("doubled as documented")
+		}
 	}
 }
 

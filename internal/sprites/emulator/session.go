@@ -54,6 +54,7 @@ type session struct {
 	keep    time.Duration
 	proc    process
 	stdin   io.WriteCloser
+	input   *inputQueue // what clients send goes there
 	out     *outputLog
 	ended   chan struct{} // closed by finish
 	lost    chan struct{} // closed by abandon
@@ -78,6 +79,7 @@ func (sp *sprite) startSession(c spec) (*session, error) {
 		ended: make(chan struct{}), lost: make(chan struct{}),
 	}
 	s.last = s.created
+	s.input = newInputQueue(sp.srv, func() io.WriteCloser { return s.stdin })
 	s.lose = sync.OnceFunc(func() { close(s.lost) })
 	if sp.srv.cfg.Instant {
 		s.startInstant(c)

@@ -1,6 +1,7 @@
 package emulator
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"path"
@@ -26,7 +27,7 @@ func (t *talk) speak(offset *int64) {
 	if !t.x.mutated(MutateSessionInfoLate) && t.sendInfo(offset) != nil {
 		return
 	}
-	if t.x.does(FaultFlood) && !t.flood() {
+	if t.x.does(FaultFlood) && !t.x.flood(func(frame []byte) bool { return t.sendFrame(frame) == nil }) {
 		return
 	}
 	if t.s.tty {
@@ -131,19 +132,17 @@ func (t *talk) sendFrame(frame []byte) error {
 
 const defaultFlood = 1 << 20
 
-func (t *talk) flood() bool {
-	left := t.x.fault.Bytes
+// flood sends the fault's bytes as standard output.
+func (x *exchange) flood(send func([]byte) bool) bool {
+	left := x.fault.Bytes
 	if left == 0 {
 		left = defaultFlood
 	}
-	frame := make([]byte, 1+readSize)
-	for i := range frame {
-		frame[i] = 'x'
-	}
+	frame := bytes.Repeat([]byte{'x'}, 1+readSize)
 	frame[0] = streamStdout
 	for left > 0 {
 		n := min(left, readSize)
-		if t.sendFrame(frame[:1+n]) != nil {
+		if !send(frame[:1+n]) {
 			return false
 		}
 		left -= n
@@ -163,24 +162,24 @@ func (t *talk) listen() {
 			t.command(data)
 			continue
 		}
-		t.input(data)
+		if !t.input(data) {
+			_ = t.ws.Close(websocket.StatusPolicyViolation, "input is not read")
+			return
+		}
 	}
 }
 
-func (t *talk) input(data []byte) {
-	if t.s.tty {
-		_, _ = t.s.stdin.Write(data)
-		return
+// input is false when there is no room for more.
+func (t *talk) input(data []byte) bool {
+	switch {
+	case t.s.tty:
+		return t.s.input.add(t.ctx, data)
+	case len(data) > 0 && data[0] == streamStdin:
+		return t.s.input.add(t.ctx, data[1:])
+	case len(data) > 0 && data[0] == streamEOF:
+		t.s.input.end()
 	}
-	if len(data) == 0 {
-		return
-	}
-	switch data[0] {
-	case streamStdin:
-		_, _ = t.s.stdin.Write(data[1:]) // closed when not asked for: harmless
-	case streamEOF:
-		_ = t.s.stdin.Close()
-	}
+	return true
 }
 
 func (t *talk) command(data []byte) {

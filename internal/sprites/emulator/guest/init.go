@@ -134,6 +134,9 @@ func (d *initd) handle(m message, files []*os.File) {
 	case opPorts:
 		ports, err := d.ports()
 		d.answer(m, ports, err)
+	case opArgv:
+		argv, err := d.argv(m)
+		d.answer(m, argv, err)
 	case opList, opDelete, opRename, opCopy, opChmod, opChown:
 		res, err := d.tree(m)
 		d.answer(m, res, err)

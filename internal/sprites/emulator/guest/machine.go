@@ -276,6 +276,18 @@ func (m *Machine) Dial(_ context.Context, address string, timeout time.Duration)
 	return net.FileConn(a.files[0])
 }
 
+// Argv gives the present argument vectors of processes, in the order of their
+// pids: what each runs now, which is not what it began with once it has executed
+// another. It is nil for one that is gone, and cut at 4 KiB.
+func (m *Machine) Argv(pids []int) ([][]string, error) {
+	var argv [][]string
+	a, err := m.call(opArgv, pids)
+	if err != nil {
+		return nil, err
+	}
+	return argv, json.Unmarshal(a.msg.Body, &argv)
+}
+
 // Ports lists the TCP sockets that listen inside.
 func (m *Machine) Ports() ([]Port, error) {
 	var ports []Port

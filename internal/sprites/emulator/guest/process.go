@@ -2,9 +2,12 @@ package guest
 
 import (
 	"bytes"
+	"encoding/json"
+	"io"
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -69,6 +72,38 @@ func parentOf(pid int) (int, bool) {
 	}
 	ppid, err := strconv.Atoi(string(f[1]))
 	return ppid, err == nil
+}
+
+// argvMax bounds one process's argument vector, in bytes.
+const argvMax = 4 << 10
+
+// argv reads what processes of this machine run now.
+func (d *initd) argv(m message) ([][]string, error) {
+	var pids []int
+	if err := json.Unmarshal(m.Body, &pids); err != nil {
+		return nil, err
+	}
+	mine := d.others()
+	out := make([][]string, len(pids))
+	for i, pid := range pids {
+		if _, ok := slices.BinarySearch(mine, pid); !ok {
+			continue
+		}
+		if raw := readStart("/proc/"+strconv.Itoa(pid)+"/cmdline", argvMax); len(raw) > 0 {
+			out[i] = strings.Split(strings.TrimSuffix(string(raw), "\x00"), "\x00")
+		}
+	}
+	return out, nil
+}
+
+func readStart(name string, limit int64) []byte {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = f.Close() }()
+	raw, _ := io.ReadAll(io.LimitReader(f, limit)) // what was read counts
+	return raw
 }
 
 // freeze stops everybody, and looks again until nobody new was found: a process

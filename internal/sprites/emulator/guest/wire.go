@@ -28,6 +28,7 @@ const (
 	opThaw       = "thaw"
 	opDial       = "dial"
 	opPorts      = "ports"
+	opArgv       = "argv"
 	opOpen       = "fs.open"
 	opList       = "fs.list"
 	opDelete     = "fs.delete"
