@@ -42,7 +42,7 @@ detached, 125 refused, 255 lost or not reachable.
 A ticket is good for one connection, and for a minute of it where the gateway asks nobody else. --ticket-command names a
 command that prints a fresh one, for each connection and every 40 s of it.`,
 		Example: "  terminal-gw attach\n  terminal-gw attach --page home --viewer\n" +
-			"  terminal-gw attach --url https://term.example --ticket-command 'worker grant --tenant t --user ann --page home --ticket'",
+			"  terminal-gw attach --url https://term.example --page home \\\n    --ticket-command 'worker grant --tenant t --user ann --page home --ticket --key signing.jwk'",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.attach(cmd.Context(), f) },
 	}
@@ -63,7 +63,8 @@ func (c *cli) attach(ctx context.Context, f attachFlags) error {
 	if err != nil {
 		return &exitError{code: attach.CodeRefused, err: err}
 	}
-	if f.url == "" {
+	named := f.url != ""
+	if !named {
 		f.url = settings.TerminalURL.Reveal()
 	}
 	if f.url == "" {
@@ -84,7 +85,7 @@ func (c *cli) attach(ctx context.Context, f attachFlags) error {
 	end, err := attach.Run(ctx, c.attachConfig(f, keys, raw))
 	raw.restore()
 	if err != nil {
-		if settings.File != nil {
+		if settings.File != nil && !named {
 			err = settings.File.Gone(err)
 		}
 		return lost(err)

@@ -83,6 +83,8 @@ func failed(err error) error {
 	code := codeRefused
 	if errors.Is(err, bus.ErrUnreachable) || errors.Is(err, bus.ErrUnauthorized) || errors.Is(err, lease.ErrUnavailable) {
 		code = codeUnreachable
+	} else if errors.Is(err, bus.ErrInvalid) {
+		code = codeUsage
 	}
 	return &exitError{code: code, err: err}
 }

@@ -50,6 +50,9 @@ memory where not; the last line says which).`,
 }
 
 func (c *cli) bench(cmd *cobra.Command, f benchFlags) error {
+	if f.jobs < 1 {
+		return usage("--jobs is %d, must be 1 or more", f.jobs)
+	}
 	payload, err := config.ParseSize(f.payload)
 	if err != nil {
 		return usage("--payload %w", err)

@@ -59,7 +59,13 @@ const minPayload = 1 << 20
 
 func (c *cli) check(ctx context.Context, f checkFlags) error {
 	u := &checkup{c: c}
-	settings, err := c.settings()
+	settings, warnings, err := c.load()
+	for _, w := range warnings {
+		u.warned(w)
+	}
+	// What follows reads the settings again: they have been told of.
+	c = c.told()
+	u.c = c
 	var bad *config.Problem
 	if errors.As(err, &bad) {
 		for _, p := range config.Problems(err) {
@@ -116,33 +122,6 @@ func (u *checkup) settings(s config.Client, dev bool) {
 		return
 	}
 	u.say(verdictOK, "GRANT_KEYS_FILE is a key set", "")
-}
-
-// nats checks the broker and returns the connection, nil when there is none.
-func (u *checkup) nats(ctx context.Context, s config.Client) *bus.Bus {
-	b, _, err := u.c.quietly().connect(ctx)
-	if err != nil {
-		u.say(verdictFail, "nats "+s.NATSURL.String()+": "+err.Error(), "start it, or set NATS_URL")
-		return nil
-	}
-	u.say(verdictOK, "nats "+s.NATSURL.String()+": "+b.Server(), "")
-	if n := b.MaxPayload(); n < minPayload {
-		u.say(verdictFail, fmt.Sprintf("nats max_payload is %d bytes", n), "set it to 1MB or more: results would not fit")
-	}
-	err = b.Verify(ctx)
-	var drift *bus.DriftError
-	switch {
-	case err == nil:
-		u.say(verdictOK, "streams, consumers and bucket are as they must be", "")
-	case errors.As(err, &drift):
-		u.say(verdictFail, err.Error(), "set WAKEBUS_REPLICAS and WAKEBUS_TENANT_BACKLOG as the workers have them, or mend the stream")
-	case errors.Is(err, bus.ErrUnauthorized):
-		u.say(verdictNote, "streams cannot be looked at with these credentials", "check with an operator's")
-	default:
-		u.say(verdictFail, "streams: "+err.Error(), "start a worker: it creates them")
-	}
-	u.fleet(ctx, b)
-	return b
 }
 
 // fleet looks at what runs over the bus.

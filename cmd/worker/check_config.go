@@ -27,6 +27,9 @@ any fail exits with 1. --config prints the settings in force, secrets redacted, 
 			"  worker check --config --markdown --output docs/configuration.md",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.validate(cmd); err != nil {
+				return err
+			}
 			switch {
 			case f.markdown:
 				return c.writeMarkdown(f.output)
@@ -40,10 +43,26 @@ any fail exits with 1. --config prints the settings in force, secrets redacted, 
 	fs.BoolVar(&f.config, "config", false, "print the settings in force, redacted")
 	fs.BoolVar(&f.markdown, "markdown", false, "with --config: print the table of settings as a document")
 	fs.StringVar(&f.output, "output", "", "with --markdown: write to this file")
-	fs.StringVar(&f.role, "role", string(config.RoleClient), "with --config: read them as worker, gateway or client does")
+	fs.StringVar(&f.role, "role", string(config.RoleClient), "with --config: read them as worker, gateway, setup or client does")
 	fs.StringVar(&f.envFile, "env-file", "", "with --config: KEY=VALUE file that is read before the environment, which wins")
 	fs.BoolVar(&f.live, "live", false, "make one throw-away sandbox, run commands in it, and say what the service does where no document tells")
 	return cmd
+}
+
+// validate refuses flags that would be ignored.
+func (f checkFlags) validate(cmd *cobra.Command) error {
+	for name, need := range map[string]bool{"role": f.config, "env-file": f.config, "markdown": f.config, "output": f.markdown} {
+		if cmd.Flags().Changed(name) && !need {
+			return usage("--%s goes with --%s", name, map[bool]string{true: "markdown", false: "config"}[name == "output"])
+		}
+	}
+	if f.envFile != "" && f.role == string(config.RoleClient) {
+		return usage("--env-file goes with --role worker, gateway or setup")
+	}
+	if f.config && f.live {
+		return usage("--live and --config exclude each other")
+	}
+	return nil
 }
 
 func (c *cli) writeMarkdown(path string) error {
@@ -93,7 +112,7 @@ var errUsage = errors.New("wrong usage")
 
 func (c *cli) readConfig(f checkFlags) (config.Config, []config.Warning, error) {
 	switch role := config.Role(f.role); role {
-	case config.RoleWorker, config.RoleGateway:
+	case config.RoleWorker, config.RoleGateway, config.RoleSetup:
 		lookup := c.lookup
 		if f.envFile != "" {
 			values, err := config.ReadEnvFile(f.envFile)
@@ -104,9 +123,9 @@ func (c *cli) readConfig(f checkFlags) (config.Config, []config.Warning, error) 
 		}
 		return config.Load(role, lookup, c.environ)
 	case config.RoleClient:
-		settings, warnings, err := config.LoadClient(nil, c.lookup, c.environ, c.dir)
+		settings, warnings, err := c.load()
 		return settings.Config, warnings, err
 	default:
-		return config.Config{}, nil, fmt.Errorf("%w: --role must be worker, gateway or client", errUsage)
+		return config.Config{}, nil, fmt.Errorf("%w: --role must be worker, gateway, setup or client", errUsage)
 	}
 }

@@ -32,6 +32,8 @@ type cli struct {
 	// person says that somebody watches standard error.
 	person bool
 	flags  globalFlags
+	// warned says that the warnings about settings were said.
+	warned bool
 	// grace is how long after a job's deadline its first event may still come.
 	grace time.Duration
 	// farewell is how long after an interrupt a job's result is waited for.
@@ -75,6 +77,24 @@ func (c *cli) say(format string, args ...any) {
 
 // settings loads a client command's settings: flags, else environment, else the dev instance of this folder.
 func (c *cli) settings() (config.Client, error) {
+	settings, warnings, err := c.load()
+	for _, w := range warnings {
+		if !c.warned {
+			c.say("warning: %s", w)
+		}
+	}
+	return settings, err
+}
+
+// told is c after its settings' warnings were said.
+func (c *cli) told() *cli {
+	told := *c
+	told.warned = true
+	return &told
+}
+
+// load reads the settings and says nothing.
+func (c *cli) load() (config.Client, []config.Warning, error) {
 	given := map[string]string{}
 	for name, value := range map[string]string{
 		"NATS_URL": c.flags.natsURL, "REDIS_URL": c.flags.redisURL, "SPRITES_API_URL": c.flags.spritesURL,
@@ -84,17 +104,14 @@ func (c *cli) settings() (config.Client, error) {
 		}
 	}
 	settings, warnings, err := config.LoadClient(given, c.lookup, c.environ, c.dir)
-	for _, w := range warnings {
-		c.say("warning: %s", w)
-	}
 	var file *config.DevFileError
 	if errors.As(err, &file) {
-		return settings, &exitError{code: codeUnreachable, err: err}
+		return settings, warnings, &exitError{code: codeUnreachable, err: err}
 	}
 	if err != nil {
-		return settings, &exitError{code: codeUsage, err: err}
+		return settings, warnings, &exitError{code: codeUsage, err: err}
 	}
-	return settings, nil
+	return settings, warnings, nil
 }
 
 // interrupts delivers SIGINT, SIGTERM and SIGHUP until the returned function is called. At most two are kept.

@@ -33,6 +33,14 @@ func (e *noServerError) Error() string {
 
 func (e *noServerError) Unwrap() error { return errNoServer }
 
+// misnamed makes wrong usage of settings that the bus cannot use, such as a file that is not there.
+func misnamed(err error) error {
+	if errors.Is(err, bus.ErrInvalid) {
+		return usage("%w", err)
+	}
+	return err
+}
+
 // connect opens the bus for a client command. A dev instance whose file is there and whose server is gone says so.
 func (c *cli) connect(ctx context.Context) (*bus.Bus, config.Client, error) {
 	settings, err := c.settings()
@@ -46,13 +54,15 @@ func (c *cli) connect(ctx context.Context) (*bus.Bus, config.Client, error) {
 	b, err := bus.Connect(ctx, bus.Config{
 		URL: settings.NATSURL.Reveal(), Creds: settings.NATSCreds, NKey: settings.NATSNKey, CA: settings.NATSCA,
 		Cert: settings.NATSCert, Key: settings.NATSKey, Name: "wakebus cli", InboxPrefix: settings.NATSInboxPrefix,
-		Now: c.now, Logger: &log,
+		TenantBacklog: settings.TenantBacklog, Replicas: settings.Replicas,
+		Limits: bus.Limits{Sandbox: settings.QueueBytes.Bytes(), Jobs: settings.JournalBytes.Bytes(), Output: settings.OutputBytes.Bytes()},
+		Now:    c.now, Logger: &log,
 	})
 	if err != nil {
 		if settings.File != nil && errors.Is(err, bus.ErrUnreachable) {
 			return nil, settings, settings.File.Gone(err)
 		}
-		return nil, settings, err
+		return nil, settings, misnamed(err)
 	}
 	if c.person {
 		where := settings.NATSURL.String()

@@ -55,7 +55,7 @@ func (f *letterFlags) filter(now time.Time) (bus.LetterFilter, error) {
 		Reason: plan.Reason(f.reason), Limit: f.limit}
 	var errs []error
 	if f.class != "" && !knownClass(filter.Class) {
-		errs = append(errs, fmt.Errorf("--class must be one of %v", bus.LetterClasses()))
+		errs = append(errs, fmt.Errorf("--class must be one of %s", words(bus.LetterClasses())))
 	}
 	if f.reason != "" && !filter.Reason.Valid() {
 		errs = append(errs, errors.New("--reason must be a reason code"))
@@ -79,6 +79,15 @@ func (f *letterFlags) filter(now time.Time) (bus.LetterFilter, error) {
 		return filter, usage("%w", err)
 	}
 	return filter, nil
+}
+
+// words lists a closed set for people.
+func words[T ~string](all []T) string {
+	text := make([]string, len(all))
+	for i, one := range all {
+		text[i] = string(one)
+	}
+	return strings.Join(text, ", ")
 }
 
 func knownClass(class bus.LetterClass) bool {
@@ -254,9 +263,13 @@ func (c *cli) discard(ctx context.Context, b *bus.Bus, ids []bus.LetterID, why s
 		err := b.Discard(ctx, id, c.operator(), why)
 		var held *bus.ReplayRefused
 		switch {
-		case errors.Is(err, bus.ErrNoLetter), errors.As(err, &held):
+		case errors.Is(err, bus.ErrNoLetter):
 			failed++
-			c.say("%v", err)
+			c.say("%s: no dead letter", id)
+			continue
+		case errors.As(err, &held):
+			failed++
+			c.say("%v", held)
 			continue
 		case err != nil:
 			return err

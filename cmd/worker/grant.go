@@ -30,7 +30,7 @@ func newGrantCmd(c *cli) *cobra.Command {
 		Use:   "grant",
 		Short: "Make a grant or a terminal ticket",
 		Long: `Make the signed grant that a request travels with, as the web app does, and print it alone. --key is the private key
-that "worker grant key" makes. With AUTHZ_MODE=dev and no --key it prints the bare JSON that a dev instance takes.`,
+that "worker grant key" makes. Without --job it opens files and ends, never a command. With AUTHZ_MODE=dev and no --key it prints the bare JSON that a dev instance takes.`,
 		Example: "  worker grant --tenant acme --user ann --conversation c1 --job j1 --key signing.jwk\n" +
 			"  worker grant --tenant acme --user ann --page p1 --ticket --origin https://app.example.com --key signing.jwk\n" +
 			"  worker grant key --kid 2026-01 --key signing.jwk --set grant-keys.json",
@@ -47,7 +47,7 @@ that "worker grant key" makes. With AUTHZ_MODE=dev and no --key it prints the ba
 	fs.StringVar(&f.agentPage, "agent-page", "", "agent page")
 	fs.StringVar(&f.conversation, "conversation", "", "conversation that it is for")
 	fs.StringVar(&f.page, "page", "", "page that it is for")
-	fs.StringVar(&f.job, "job", "", "job_id, or with --page open_id, that it is for")
+	fs.StringVar(&f.job, "job", "", "job_id, or with --page open_id, that it is for: a request to run or open needs it; files, ending and tickets do not")
 	fs.StringVar(&f.origin, "origin", "", "web origin that a ticket is bound to")
 	fs.StringVar(&f.issuer, "issuer", authz.IssuerWeb, "web, or ops for an operator's replay")
 	fs.StringVar(&f.role, "role", string(authz.RoleOwner), "role of a ticket: owner or viewer")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
@@ -43,6 +44,10 @@ func newLeasesListCmd(c *cli) *cobra.Command {
 			if err != nil && !errors.Is(err, lease.ErrPartial) {
 				return err
 			}
+			if kind == "" {
+				// An elected role is no slot: who looks for slots that are taken has no use for it.
+				records = slices.DeleteFunc(records, func(r lease.Record) bool { return r.Kind == lease.KindLeader })
+			}
 			now := c.now()
 			if printed := printRows(c, records, "ID KIND USER SANDBOX OWNER AGE EXPIRES FENCE MARKED", func(r lease.Record) []string {
 				return []string{r.ID, string(r.Kind), r.Tenant + "/" + r.User, r.Sandbox, r.Owner, age(now.Sub(r.Since)),
@@ -59,7 +64,7 @@ func newLeasesListCmd(c *cli) *cobra.Command {
 	fs := cmd.Flags()
 	fs.StringVar(&filter.Tenant, "tenant", "", "only this tenant's")
 	fs.StringVar(&filter.User, "user", "", "only this user's")
-	fs.StringVar(&kind, "kind", "", "only these: exec, terminal, file or leader")
+	fs.StringVar(&kind, "kind", "", "only these: exec, terminal or file; or leader, the elected roles, which are no slots")
 	fs.IntVar(&filter.Max, "limit", 1000, "list at most so many")
 	return cmd
 }

@@ -49,7 +49,7 @@ func (c *cli) runWorker(ctx context.Context, envFile string) error {
 	}
 	app, err := job.NewApp(ctx, settings, job.AppConfig{Log: log, Build: &build, Tracing: tracing})
 	if err != nil {
-		return &exitError{code: codeUnreachable, err: fmt.Errorf("the worker does not start:\n%w", err)}
+		return misnamed(fmt.Errorf("the worker does not start:\n%w", err))
 	}
 	ctx, stop := c.untilSignal(ctx)
 	defer stop()

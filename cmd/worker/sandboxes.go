@@ -55,7 +55,7 @@ func newSandboxesListCmd(c *cli) *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if state != "" && !plan.LinkState(state).Valid() {
-				return usage("--state must be one of %v", plan.LinkStates())
+				return usage("--state must be one of %s", words(plan.LinkStates()))
 			}
 			b, settings, err := c.connect(cmd.Context())
 			if err != nil {
@@ -179,7 +179,12 @@ func newSandboxesShowCmd(c *cli) *cobra.Command {
 		Use:     "show",
 		Short:   "Show one session's link and what the provider says; wakes nothing",
 		Example: "  worker sandboxes show --tenant acme --conversation c1",
-		Args:    cobra.NoArgs,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usage("a sandbox is named by its session: --conversation %s or --page %s", args[0], args[0])
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			key, err := f.key()
 			if err != nil {

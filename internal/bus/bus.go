@@ -22,6 +22,8 @@ type Bus struct {
 
 	reconnectedAt atomic.Int64 // unix nanoseconds of the last reconnect, 0 for none
 	closeOnce     sync.Once
+	closing       atomic.Bool     // Close was called
+	permission    permission      // ends calls that the broker forbids
 	eraMu         sync.Mutex      // protects era and endEra
 	era           context.Context // ends with the next reconnect
 	endEra        context.CancelFunc
@@ -52,6 +54,10 @@ func Connect(ctx context.Context, cfg Config) (*Bus, error) {
 		// The address may hold a password, and nats.go's own errors do not repeat it.
 		return nil, fmt.Errorf("connect to nats: %w", classify(err))
 	}
+	if err := b.probeInbox(ctx); err != nil {
+		b.Close()
+		return nil, fmt.Errorf("connect to nats: %w", err)
+	}
 	b.js, err = jetstream.New(b.nc, jetstream.WithDefaultTimeout(cfg.PublishTimeout))
 	if err != nil {
 		b.nc.Close()
@@ -70,6 +76,7 @@ func (b *Bus) Close() {
 				b.log.Warn().Err(err).Msg("flush before close failed")
 			}
 		}
+		b.closing.Store(true)
 		b.nc.Close()
 		<-b.closed
 	})

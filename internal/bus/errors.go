@@ -102,6 +102,34 @@ func (e *StoreLockedError) Error() string {
 // Is makes it one way of being locked out.
 func (e *StoreLockedError) Is(target error) bool { return target == ErrStoreLocked }
 
+// NotSetUpError says that a stream, bucket or consumer is missing, or is not as this release wants it, and that this
+// user of NATS may not make or change it. It is an ErrNotSetUp.
+type NotSetUpError struct {
+	Object string // what it is, and its name
+}
+
+// Error names the object and what makes it.
+func (e *NotSetUpError) Error() string {
+	return e.Object + " is missing or of another release, and this NATS user may not make it: run setup as the user setup"
+}
+
+// Is makes it one way of not being set up.
+func (e *NotSetUpError) Is(target error) bool { return target == ErrNotSetUp }
+
+// InboxError says that a user may not listen where its replies would arrive, so that every call would time out. It is an
+// ErrUnauthorized.
+type InboxError struct {
+	Prefix string
+}
+
+// Error names the prefix and the setting.
+func (e *InboxError) Error() string {
+	return "this NATS user may not listen on " + e.Prefix + ".>: set WAKEBUS_INBOX_PREFIX to its own"
+}
+
+// Is makes it one way of being refused.
+func (e *InboxError) Is(target error) bool { return target == ErrUnauthorized }
+
 // DriftError says that a stream or consumer exists with a setting that Setup may not change by itself.
 type DriftError struct {
 	Object string // stream, or stream and consumer

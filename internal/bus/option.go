@@ -2,8 +2,10 @@ package bus
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -22,6 +24,7 @@ func (b *Bus) options(ctx context.Context) ([]nats.Option, error) {
 		nats.PingInterval(20 * time.Second),
 		nats.MaxPingsOutstanding(2),
 		nats.Timeout(connectTimeout(ctx)),
+		nats.PermissionErrOnSubscribe(true),
 	}
 	opts = append(opts, b.handlers()...)
 	if cfg.InProcess != nil {
@@ -38,6 +41,9 @@ func (b *Bus) handlers() []nats.Option {
 	return []nats.Option{
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			b.met.connected.Set(0)
+			if b.closing.Load() {
+				return // our own doing
+			}
 			b.log.Warn().Err(err).Msg("nats connection lost")
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
@@ -56,6 +62,9 @@ func (b *Bus) handlers() []nats.Option {
 		}),
 		// A call that the permissions forbid is seen only here; the caller just waits for its time-out.
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
+			if errors.Is(err, nats.ErrPermissionViolation) {
+				b.permission.forbidden(err)
+			}
 			event := b.log.Error().Err(err)
 			if sub != nil {
 				event = event.Str("subject", sub.Subject)
@@ -66,6 +75,9 @@ func (b *Bus) handlers() []nats.Option {
 }
 
 func appendFiles(opts []nats.Option, cfg Config) ([]nats.Option, error) {
+	if err := readable(cfg.Creds, cfg.NKey, cfg.CA, cfg.Cert, cfg.Key); err != nil {
+		return nil, err
+	}
 	if cfg.Creds != "" {
 		opts = append(opts, nats.UserCredentials(cfg.Creds))
 	}
@@ -83,6 +95,23 @@ func appendFiles(opts []nats.Option, cfg Config) ([]nats.Option, error) {
 		opts = append(opts, nats.ClientCert(cfg.Cert, cfg.Key))
 	}
 	return opts, nil
+}
+
+// readable says which of the files cannot be read: a wrong name is a wrong setting, not a broker that is away.
+func readable(paths ...string) error {
+	var errs []error
+	for _, path := range paths {
+		if path == "" {
+			continue
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%w: %w", ErrInvalid, err))
+			continue
+		}
+		_ = f.Close() // nothing was written
+	}
+	return errors.Join(errs...)
 }
 
 func connectTimeout(ctx context.Context) time.Duration {

@@ -14,11 +14,16 @@ import (
 // Setup creates every stream, consumer and bucket that is missing, brings settings that differ to the configuration,
 // and verifies the outcome. It changes nothing when all is as configured, and then needs the right to read only.
 // Several processes may run it at once. What cannot be changed on a living stream is reported as *DriftError, all
-// of it at once; other errors are ErrUnreachable and ErrUnauthorized. It blocks until done or ctx ends.
+// of it at once; the first other error ends it: *NotSetUpError where this user may not make what is missing,
+// ErrUnreachable and ErrUnauthorized. It blocks until done or ctx ends.
 func (b *Bus) Setup(ctx context.Context) error {
 	var errs []error
 	for _, cfg := range b.cfg.streamConfigs() {
-		errs = append(errs, b.setupStream(ctx, cfg))
+		err := b.setupStream(ctx, cfg)
+		if hopeless(err) {
+			return fmt.Errorf("set up the bus: %w", err)
+		}
+		errs = append(errs, err)
 	}
 	errs = append(errs, b.setupLinks(ctx))
 	if err := errors.Join(errs...); err != nil {
@@ -30,13 +35,22 @@ func (b *Bus) Setup(ctx context.Context) error {
 	return nil
 }
 
-// Verify reports everything that is missing (ErrNotSetUp) or configured otherwise (*DriftError), and changes nothing.
+// hopeless reports whether an error would befall the next object just as well, after as long a wait.
+func hopeless(err error) bool {
+	return errors.Is(err, ErrUnauthorized) || errors.Is(err, ErrUnreachable) || errors.Is(err, ErrNotSetUp) || errors.Is(err, ErrClosed)
+}
+
+// Verify reports everything that is missing (ErrNotSetUp) or configured otherwise (*DriftError), and changes nothing. It
+// ends at the first ErrUnreachable or ErrUnauthorized.
 func (b *Bus) Verify(ctx context.Context) error {
 	var errs []error
 	for _, want := range b.cfg.streamConfigs() {
 		have, err := b.streamConfig(ctx, want.Name)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("read stream %s: %w", want.Name, err))
+			if !errors.Is(err, ErrNotSetUp) {
+				return errors.Join(errs...)
+			}
 			continue
 		}
 		errs = append(errs, asErrors(streamDrift(want, *have))...)
@@ -55,9 +69,20 @@ func (b *Bus) Verify(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// admin bounds one call of the set-up, which has the broker make files and is slower than any publish.
+// admin bounds one call of the set-up, which has the broker make files and is slower than any publish. It ends at once
+// where the broker forbids it.
 func (b *Bus) admin(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, max(b.cfg.PublishTimeout, 10*time.Second))
+	ctx, cancel := context.WithTimeout(ctx, max(b.cfg.PublishTimeout, 10*time.Second))
+	ctx, leave := b.permission.until(ctx)
+	return ctx, func() { leave(); cancel() }
+}
+
+// made gives the error of a call that makes or changes an object.
+func made(ctx context.Context, object string, err error) error {
+	if err = answered(ctx, err); errors.Is(err, ErrUnauthorized) {
+		return &NotSetUpError{Object: object}
+	}
+	return err
 }
 
 func (b *Bus) streamConfig(ctx context.Context, name string) (*jetstream.StreamConfig, error) {
@@ -65,7 +90,7 @@ func (b *Bus) streamConfig(ctx context.Context, name string) (*jetstream.StreamC
 	defer cancel()
 	stream, err := b.js.Stream(tctx, name)
 	if err != nil {
-		return nil, classify(err)
+		return nil, answered(tctx, err)
 	}
 	cfg := stream.CachedInfo().Config
 	return &cfg, nil
@@ -91,7 +116,7 @@ func (b *Bus) setupStream(ctx context.Context, want jetstream.StreamConfig) erro
 	defer cancel()
 	stream, err := b.js.UpdateStream(tctx, want)
 	if err != nil {
-		return fmt.Errorf("update stream %s: %w", want.Name, classify(err))
+		return fmt.Errorf("update stream %s: %w", want.Name, made(tctx, "stream "+want.Name, err))
 	}
 	b.log.Info().Str("stream", want.Name).Msg("stream brought to the configuration")
 	return errors.Join(asErrors(streamDrift(want, stream.CachedInfo().Config))...)
@@ -106,7 +131,7 @@ func (b *Bus) createStream(ctx context.Context, want jetstream.StreamConfig) (*j
 		return b.streamConfig(ctx, want.Name)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("create: %w", classify(err))
+		return nil, fmt.Errorf("create: %w", made(tctx, "stream "+want.Name, err))
 	}
 	cfg := stream.CachedInfo().Config
 	return &cfg, nil
@@ -124,7 +149,7 @@ func (b *Bus) setupLinks(ctx context.Context) error {
 	tctx, cancel := b.admin(ctx)
 	defer cancel()
 	if _, err := b.js.CreateOrUpdateKeyValue(tctx, want); err != nil {
-		return fmt.Errorf("create bucket %s: %w", BucketLinks, classify(err))
+		return fmt.Errorf("create bucket %s: %w", BucketLinks, made(tctx, "bucket "+BucketLinks, err))
 	}
 	return nil
 }
@@ -151,11 +176,11 @@ func (b *Bus) setupConsumer(ctx context.Context, src queueSource) (jetstream.Con
 		return cons, nil
 	}
 	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) && !errors.Is(err, jetstream.ErrConsumerDoesNotExist) {
-		return nil, fmt.Errorf("read consumer %s of %s: %w", src.consumer, src.stream, classify(err))
+		return nil, fmt.Errorf("read consumer %s of %s: %w", src.consumer, src.stream, answered(tctx, err))
 	}
 	cons, err = b.js.CreateOrUpdateConsumer(tctx, src.stream, want)
 	if err != nil {
-		return nil, fmt.Errorf("create consumer %s of %s: %w", src.consumer, src.stream, classify(err))
+		return nil, fmt.Errorf("create consumer %s of %s: %w", src.consumer, src.stream, made(tctx, "consumer "+src.consumer+" of "+src.stream, err))
 	}
 	if drift := consumerDrift(src, want, cons.CachedInfo().Config); len(drift) > 0 {
 		return nil, errors.Join(asErrors(drift)...)
@@ -168,7 +193,7 @@ func (b *Bus) verifyConsumer(ctx context.Context, src queueSource) error {
 	defer cancel()
 	cons, err := b.js.Consumer(tctx, src.stream, src.consumer)
 	if err != nil {
-		return fmt.Errorf("read consumer %s of %s: %w", src.consumer, src.stream, classify(err))
+		return fmt.Errorf("read consumer %s of %s: %w", src.consumer, src.stream, answered(tctx, err))
 	}
 	return errors.Join(asErrors(consumerDrift(src, b.cfg.consumerConfig(src), cons.CachedInfo().Config))...)
 }

@@ -7,14 +7,14 @@ import "time"
 //
 // The zero value is not useful; use Load, or Default for the defaults alone.
 type Config struct {
-	NATSURL         URL    `env:"NATS_URL" roles:"worker gateway client" secret:"yes" doc:"Where NATS is; may hold user:password, and several servers separated by commas."`
-	NATSCreds       string `env:"NATS_CREDS" roles:"worker gateway client" unit:"file" doc:"Credentials file (JWT and seed) for NATS."`
-	NATSNKey        string `env:"NATS_NKEY" roles:"worker gateway client" unit:"file" doc:"Seed file of a NATS nkey."`
-	NATSCA          string `env:"NATS_CA" roles:"worker gateway client" unit:"file" doc:"Certificate authorities that NATS servers are checked with."`
-	NATSCert        string `env:"NATS_CERT" roles:"worker gateway client" unit:"file" doc:"Client certificate for NATS; goes with NATS_KEY."`
-	NATSKey         string `env:"NATS_KEY" roles:"worker gateway client" unit:"file" doc:"Key of the client certificate; goes with NATS_CERT."`
-	NATSInboxPrefix string `env:"WAKEBUS_INBOX_PREFIX" default:"_INBOX" roles:"worker gateway client" unit:"subject" doc:"Where replies to this process go; each NATS role has its own, so that no other may read them."`
-	Replicas        int    `env:"WAKEBUS_REPLICAS" default:"1" min:"1" max:"5" unit:"servers" roles:"worker gateway" doc:"NATS servers that keep each stream: 1, 3 or 5."`
+	NATSURL         URL    `env:"NATS_URL" roles:"worker gateway client setup" secret:"yes" doc:"Where NATS is; may hold user:password, and several servers separated by commas."`
+	NATSCreds       string `env:"NATS_CREDS" roles:"worker gateway client setup" unit:"file" doc:"Credentials file (JWT and seed) for NATS."`
+	NATSNKey        string `env:"NATS_NKEY" roles:"worker gateway client setup" unit:"file" doc:"Seed file of a NATS nkey."`
+	NATSCA          string `env:"NATS_CA" roles:"worker gateway client setup" unit:"file" doc:"Certificate authorities that NATS servers are checked with."`
+	NATSCert        string `env:"NATS_CERT" roles:"worker gateway client setup" unit:"file" doc:"Client certificate for NATS; goes with NATS_KEY."`
+	NATSKey         string `env:"NATS_KEY" roles:"worker gateway client setup" unit:"file" doc:"Key of the client certificate; goes with NATS_CERT."`
+	NATSInboxPrefix string `env:"WAKEBUS_INBOX_PREFIX" default:"_INBOX" roles:"worker gateway client setup" unit:"subject" doc:"Where replies to this process go; each NATS role has its own, so that no other may read them."`
+	Replicas        int    `env:"WAKEBUS_REPLICAS" default:"1" min:"1" max:"5" unit:"servers: 1, 3 or 5" roles:"worker gateway setup" doc:"NATS servers that keep each stream. Setup, workers and gateways must say the same."`
 	RedisURL        URL    `env:"REDIS_URL" roles:"worker gateway client" secret:"yes" doc:"Where Redis is: redis or rediss, also in the Sentinel and Cluster forms."`
 
 	SpritesAPIURL   URL    `env:"SPRITES_API_URL" default:"https://api.sprites.dev" roles:"worker gateway client" doc:"Base address of the Sprites API."`
@@ -30,11 +30,11 @@ type Config struct {
 	DrainGrace    time.Duration `env:"WAKEBUS_DRAIN_GRACE" default:"30s" min:"0s" max:"1h" roles:"worker gateway" doc:"How long running jobs may finish after SIGTERM before a peer takes them over."`
 	AdminAddr     Addr          `env:"WAKEBUS_ADMIN_ADDR" default:"127.0.0.1:0" roles:"worker gateway" doc:"Address of /metrics, /livez, /readyz, /loglevel and /debug/pprof. Port 0 takes a free one, which the ready line names."`
 	LogLevel      Level         `env:"WAKEBUS_LOG_LEVEL" default:"info" roles:"worker gateway client" doc:"Least level that is logged: trace, debug, info, warn, error or off. Can be changed at run time by PUT /loglevel."`
-	TenantBacklog int           `env:"WAKEBUS_TENANT_BACKLOG" default:"100" min:"1" max:"1000000" unit:"requests" roles:"worker" doc:"Queued requests that one tenant may have; the next publish is refused."`
+	TenantBacklog int           `env:"WAKEBUS_TENANT_BACKLOG" default:"100" min:"1" max:"1000000" unit:"requests" roles:"worker setup" doc:"Queued requests that one tenant may have; the next publish is refused. Setup and every worker must say the same."`
 
-	JournalBytes Size `env:"WAKEBUS_JOURNAL_BYTES" default:"512MiB" min:"16MiB" max:"1048576MiB" roles:"worker" doc:"Size of the journal, which keeps each job for 48 hours at a few KiB; at 80 % workers stop pulling. Every worker must say the same."`
-	QueueBytes   Size `env:"WAKEBUS_QUEUE_BYTES" default:"256MiB" min:"16MiB" max:"1048576MiB" roles:"worker" doc:"Size of the queue, where a waiting request takes its own size and some 200 bytes; a full one refuses requests. Every worker must say the same."`
-	OutputBytes  Size `env:"WAKEBUS_OUTPUT_BYTES" default:"2GiB" min:"16MiB" max:"1048576MiB" roles:"worker" doc:"Size of the stored output, which is kept for 24 hours at most; the oldest goes first. Every worker must say the same."`
+	JournalBytes Size `env:"WAKEBUS_JOURNAL_BYTES" default:"512MiB" min:"16MiB" max:"1048576MiB" roles:"worker setup" doc:"Size of the journal, which keeps each job for 48 hours at a few KiB; at 80 % workers stop pulling. Setup and every worker must say the same."`
+	QueueBytes   Size `env:"WAKEBUS_QUEUE_BYTES" default:"256MiB" min:"16MiB" max:"1048576MiB" roles:"worker setup" doc:"Size of the queue, where a waiting request takes its own size and some 200 bytes; a full one refuses requests. Setup and every worker must say the same."`
+	OutputBytes  Size `env:"WAKEBUS_OUTPUT_BYTES" default:"2GiB" min:"16MiB" max:"1048576MiB" roles:"worker setup" doc:"Size of the stored output, which is kept for 24 hours at most; the oldest goes first. Setup and every worker must say the same."`
 
 	CanaryEvery time.Duration `env:"WAKEBUS_CANARY_EVERY" default:"0s" min:"0s" max:"24h" roles:"worker" doc:"How often one worker of the fleet runs a command of its own from publish to result, to measure how long that takes. It keeps one small Sprite. 0s = never, and what an earlier setting left is torn down."`
 
@@ -79,6 +79,8 @@ const (
 	RoleGateway Role = "gateway"
 	// RoleClient: the client commands; nothing is required until a command needs it.
 	RoleClient Role = "client"
+	// RoleSetup: deploy/setup, which makes and changes streams: a default in place of what was meant would change them.
+	RoleSetup Role = "setup"
 )
 
 // MinSessionSecret is the least length of SANDBOX_SESSION_SECRET in bytes; a shorter one counts as absent.

@@ -237,6 +237,10 @@ func TestCase81RulesBetweenSettingsHold(t *testing.T) {
 		"origin with a path":           {config.RoleGateway, []string{"WAKEBUS_TERMINAL_ORIGINS", "https://a.example,https://b.example/"}, "WAKEBUS_TERMINAL_ORIGINS"},
 		"origin wildcard":              {config.RoleGateway, []string{"WAKEBUS_TERMINAL_ORIGINS", "https://*.example"}, "WAKEBUS_TERMINAL_ORIGINS"},
 		"gateway without a token":      {config.RoleGateway, []string{"SPRITES_API_TOKEN", "-"}, "SPRITES_API_TOKEN"},
+		"setup with a mistyped size":   {config.RoleSetup, []string{"WAKEBUS_JOURNAL_BYTES", "1GB", "WAKEBUS_QUEUE_BYTES", "x", "WAKEBUS_OUTPUT_BYTES", "1TiB"}, "WAKEBUS_JOURNAL_BYTES WAKEBUS_QUEUE_BYTES WAKEBUS_OUTPUT_BYTES"},
+		"setup with a mistyped number": {config.RoleSetup, []string{"WAKEBUS_TENANT_BACKLOG", "1k", "WAKEBUS_REPLICAS", "three"}, "WAKEBUS_REPLICAS WAKEBUS_TENANT_BACKLOG"},
+		"setup with NATS alone":        {config.RoleSetup, []string{"REDIS_URL", "-", "SPRITES_API_TOKEN", "-", "SANDBOX_SESSION_SECRET", "-", "GRANT_KEYS_FILE", "-"}, ""},
+		"setup with nothing":           {config.RoleSetup, []string{"NATS_URL", "-"}, "NATS_URL"},
 		"client with nothing":          {config.RoleClient, []string{"NATS_URL", "-", "REDIS_URL", "-", "SPRITES_API_TOKEN", "-", "GRANT_KEYS_FILE", "-"}, ""},
 	} {
 		_, _, err := load(tc.role, worker(tc.pairs...))

@@ -43,6 +43,7 @@ func Markdown() string {
 	}{
 		{RoleWorker, "`worker run`", "Read by the worker."},
 		{RoleGateway, "`terminal-gw serve`", "Read by the terminal gateway."},
+		{RoleSetup, "`setup`", "Read by `deploy/setup`, which makes the streams and changes them to what these say. `worker check` reads the last five as well, to compare the streams with them: run it with the same."},
 		{RoleClient, "Client commands", "Read by `worker exec`, `jobs`, `files`, `grant`, `dlq`, `leases`, `sandboxes`, `execution`, `status`, `check`, `plan` and `terminal-gw attach`. None is required until a command needs it."},
 	} {
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| variable | type | default | range or unit | meaning |\n|---|---|---|---|---|\n", role.title, role.text)
@@ -63,8 +64,11 @@ func (s Setting) row() string {
 	}
 	if s.Min != "" {
 		unit = strings.TrimSpace(s.Min + " to " + s.Max + " " + s.Unit)
+		if what, only, listed := strings.Cut(s.Unit, ": "); listed {
+			unit = only + " " + what
+		}
 	}
-	if s.Secret {
+	if s.Secret && kind != "secret" {
 		kind += ", secret"
 	}
 	return fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n", s.Variable, kind, deflt, unit, s.Doc)

@@ -38,7 +38,7 @@ func (r *ruleSet) hold(ok bool, variable, why string) {
 
 func (c Config) urlRules(r *ruleSet, role Role) {
 	served := role == RoleWorker || role == RoleGateway
-	r.hold(!served || c.NATSURL != "", "NATS_URL", "is required: where NATS is, such as nats://127.0.0.1:4222")
+	r.hold(!served && role != RoleSetup || c.NATSURL != "", "NATS_URL", "is required: where NATS is, such as nats://127.0.0.1:4222")
 	r.hold(!served || c.RedisURL != "", "REDIS_URL", "is required: where Redis is, such as redis://127.0.0.1:6379")
 	r.hold(c.NATSURL == "" || schemeIn(c.NATSURL, "", "nats", "tls", "ws", "wss"), "NATS_URL", "must be nats, tls, ws or wss addresses")
 	r.hold(c.RedisURL == "" || redisScheme(c.RedisURL), "REDIS_URL", "must be a redis or rediss address")
@@ -52,7 +52,7 @@ func (c Config) urlRules(r *ruleSet, role Role) {
 func (c Config) authRules(r *ruleSet, role Role) {
 	r.hold(c.SessionSecretPrevious == "" || c.SessionSecretPrevious != c.SessionSecret,
 		"SANDBOX_SESSION_SECRET_PREVIOUS", "is the same as SANDBOX_SESSION_SECRET")
-	if role == RoleClient {
+	if role == RoleClient || role == RoleSetup {
 		return
 	}
 	switch c.AuthzMode {

@@ -206,6 +206,7 @@ func (e *edge) admit(hello frame.Client) (Visitor, error) {
 func (e *edge) denied(err error) {
 	var refused *Refused
 	if errors.As(err, &refused) {
+		e.gw.strangers.Info().Str("page", e.page).Str("origin", e.origin).Str("reason", string(refused.Reason)).Str("detail", refused.Detail).Msg("visitor refused")
 		e.refuse(frame.Code(refused.Reason), refused.Sentence(), frame.ReasonDenied)
 		return
 	}

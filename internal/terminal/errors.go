@@ -27,6 +27,8 @@ type Refused struct {
 	Message    string        // a sentence for a person; empty for the reason's own
 	RetryAfter time.Duration // zero when unknown
 	Retryable  bool
+	// Detail is why, for the gateway's log alone: it may describe a forgery. Defaults to empty.
+	Detail string
 }
 
 // Error names the reason code only: the message may hold a person's words.

@@ -273,7 +273,7 @@ func (w side) Admit(_ context.Context, ticket, _, page string) (terminal.Visitor
 	defer w.mu.Unlock()
 	parts := strings.Split(ticket, ".")
 	if len(parts) < 3 || w.used[ticket] {
-		return terminal.Visitor{}, &terminal.Refused{Reason: plan.ReasonAuthorizationExpired}
+		return terminal.Visitor{}, &terminal.Refused{Reason: plan.ReasonAuthorizationExpired, Detail: "used or malformed"}
 	}
 	w.used[ticket] = true
 	return terminal.Visitor{Page: terminal.Page{Tenant: "t", ID: parts[2]}, User: parts[0], Tier: plan.TierFree,

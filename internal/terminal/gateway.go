@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/wakebus/wakebus/internal/telemetry"
 	"github.com/wakebus/wakebus/internal/terminal/frame"
 )
 
@@ -25,15 +26,17 @@ type Deps struct {
 
 // Gateway serves terminals. Its methods may be called concurrently.
 type Gateway struct {
-	cfg     Config
-	log     zerolog.Logger
-	met     *metrics
-	keeper  Gatekeeper
-	opener  Opener
-	shells  Shells
-	records Records
-	leases  Leases
-	journal Journal
+	cfg Config
+	log zerolog.Logger
+	// strangers gets what anybody can cause, cut to ten lines a minute.
+	strangers zerolog.Logger
+	met       *metrics
+	keeper    Gatekeeper
+	opener    Opener
+	shells    Shells
+	records   Records
+	leases    Leases
+	journal   Journal
 
 	// ctx ends when the gateway stops; every session runs under it. intake ends before, when it takes nobody in any more.
 	// work counts the goroutines that it owns, edges those that serve sockets.
@@ -73,6 +76,7 @@ func New(deps Deps, cfg Config) (*Gateway, error) {
 	gw := &Gateway{cfg: cfg, log: cfg.Logger.With().Str("gateway", cfg.Name).Logger(), met: met,
 		keeper: deps.Gatekeeper, opener: deps.Opener, shells: deps.Shells, records: deps.Records, leases: deps.Leases, journal: deps.Journal,
 		sessions: map[Page]*session{}, ended: map[*session]struct{}{}, perUser: map[string]int{}, checks: &errgroup.Group{}}
+	gw.strangers = telemetry.Flood(gw.log, 10, time.Minute)
 	gw.checks.SetLimit(32)
 	gw.ctx, gw.cancel = context.WithCancel(context.Background())
 	gw.intake, gw.stopIntake = context.WithCancel(gw.ctx)

@@ -53,6 +53,47 @@ func TestTheServerSelectsTheProtocolAndNeverTheTicket(t *testing.T) {
 	}
 }
 
+// Why somebody is refused is the operators' to know and nobody else's, and a flood of it is cut.
+func TestARefusalsDetailIsLoggedAndNeverSent(t *testing.T) {
+	t.Parallel()
+	var log lockedLog
+	logger := zerolog.New(&log)
+	b := setup(t, func(c *terminal.Config) { c.Logger = &logger })
+	for range 12 {
+		p, err := b.try("malformed")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.closes(frame.StatusDenied)
+		for _, f := range p.frames {
+			if strings.Contains(f.Message, "malformed") {
+				t.Errorf("the detail was sent: %+v", f)
+			}
+		}
+	}
+	if n := strings.Count(log.String(), `"detail":"used or malformed"`); n != 10 {
+		t.Errorf("%d lines, want 10:\n%s", n, log.String())
+	}
+}
+
+// lockedLog may be read while the gateway writes.
+type lockedLog struct {
+	mu sync.Mutex // protects b
+	b  bytes.Buffer
+}
+
+func (l *lockedLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
 func TestATicketOpensOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

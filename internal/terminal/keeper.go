@@ -114,9 +114,9 @@ func refusal(err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &denied):
-		return &Refused{Reason: denied.Reason}
+		return &Refused{Reason: denied.Reason, Detail: denied.Detail}
 	case errors.As(err, &broken):
-		return &Refused{Reason: plan.ReasonMisconfigured}
+		return &Refused{Reason: plan.ReasonMisconfigured, Detail: broken.Error()}
 	case errors.Is(err, authz.ErrTicketUsed):
 		return &Refused{Reason: plan.ReasonAuthorizationExpired, Message: "This ticket was used before; ask for a new one."}
 	case errors.Is(err, authz.ErrTicketExpired):

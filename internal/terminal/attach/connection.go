@@ -3,6 +3,7 @@ package attach
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
@@ -29,8 +30,12 @@ func (c *client) connection(ctx context.Context) error {
 		protocols = append(protocols, frame.TicketPrefix+ticket)
 	}
 	dial, cancel := context.WithTimeout(ctx, 10*time.Second)
-	conn, _, err := websocket.Dial(dial, c.address, &websocket.DialOptions{Subprotocols: protocols, HTTPClient: c.cfg.HTTP})
+	conn, answer, err := websocket.Dial(dial, c.address, &websocket.DialOptions{Subprotocols: protocols, HTTPClient: c.cfg.HTTP})
 	cancel()
+	if err != nil && answer != nil && answer.StatusCode == http.StatusForbidden {
+		c.end = &End{Reason: frame.ReasonDenied, Message: "the gateway takes no client here without a ticket: give --ticket or --ticket-command"}
+		return fmt.Errorf("dial gateway: %w", err)
+	}
 	if err != nil {
 		return fmt.Errorf("dial gateway: %w", err)
 	}
