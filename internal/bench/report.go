@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strconv"
 	"text/tabwriter"
 )
 
@@ -60,7 +61,7 @@ func (r Report) Print(w io.Writer) error {
 		{"added by wakebus", r.Added},
 		{"printed to heard", r.OutputDelay}, {"added to output by wakebus", r.AddedOutput}, {"lease, taken and given back", r.Lease}, {"enqueue to result, kept busy", r.LoadResult},
 	} {
-		fmt.Fprintf(t, "%s\t%.2f\t%.2f\t%.2f\t%.2f\n", d.name, d.d.P50, d.d.P90, d.d.P99, d.d.Max)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", d.name, known(d.d.P50, 2), known(d.d.P90, 2), known(d.d.P99, 2), known(d.d.Max, 2))
 	}
 	fmt.Fprintln(t)
 	for _, v := range []struct {
@@ -69,11 +70,11 @@ func (r Report) Print(w io.Writer) error {
 		{"jobs a second", fmt.Sprintf("%.0f", r.JobsPerSecond)},
 		{"output", fmt.Sprintf("%.0f MB/s", r.OutputMBPerSecond)},
 		{"kept per job", fmt.Sprintf("%.0f bytes in %.1f messages", r.BytesPerJob, r.MessagesPerJob)},
-		{"calls per job", fmt.Sprintf("NATS %.1f messages, Redis %.1f, Sprites %.1f", r.NATSOpsPerJob, r.RedisCallsPerJob, r.SpritesCallsPerJob)},
-		{"processor per job", fmt.Sprintf("%.2f ms in this process, %.2f ms in redis", r.CPUMsPerJob, r.RedisCPUMsPerJob)},
+		{"calls per job", fmt.Sprintf("NATS %s messages, Redis %s, Sprites %s", known(r.NATSOpsPerJob, 1), known(r.RedisCallsPerJob, 1), known(r.SpritesCallsPerJob, 1))},
+		{"processor per job", fmt.Sprintf("%s ms in this process, %s ms in redis", known(r.CPUMsPerJob, 2), known(r.RedisCPUMsPerJob, 2))},
 		{"peak memory", fmt.Sprintf("%.0f MiB, this process", r.PeakRSSMiB)},
-		{"measured with", fmt.Sprintf("%d jobs, %d in flight, %d slots, payload %d bytes, sync %s, emulator %s, redis %s",
-			r.Jobs, r.InFlight, r.Slots, r.Payload, r.Sync, r.Emulator, r.Redis)},
+		{"measured with", fmt.Sprintf("%d jobs, %d in flight, %s slots, payload %d bytes, sync %s, emulator %s, redis %s",
+			r.Jobs, r.InFlight, known(float64(r.Slots), 0), r.Payload, r.Sync, r.Emulator, r.Redis)},
 	} {
 		fmt.Fprintf(t, "%s\t%s\n", v.name, v.value)
 	}
@@ -81,6 +82,14 @@ func (r Report) Print(w io.Writer) error {
 		return fmt.Errorf("print report: %w", err)
 	}
 	return nil
+}
+
+// known prints a figure; what could not be measured, such as another machine's processor time, is 0 and printed as a dash.
+func known(v float64, places int) string {
+	if v == 0 {
+		return "-"
+	}
+	return strconv.FormatFloat(v, 'f', places, 64)
 }
 
 func round(v float64, places int) float64 {

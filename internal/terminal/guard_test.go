@@ -1,13 +1,16 @@
 package terminal_test
 
 import (
+	"bytes"
 	"errors"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/coder/websocket"
+	"github.com/rs/zerolog"
 
 	"github.com/wakebus/wakebus/internal/plan"
 	"github.com/wakebus/wakebus/internal/terminal"
@@ -59,17 +62,16 @@ func TestARefusalsDetailIsLoggedAndNeverSent(t *testing.T) {
 	var log lockedLog
 	logger := zerolog.New(&log)
 	b := setup(t, func(c *terminal.Config) { c.Logger = &logger })
+	same := func(_ *frame.Client, o *websocket.DialOptions) {
+		o.Subprotocols = []string{frame.Protocol, frame.TicketPrefix + "ann.owner.home.same"}
+	}
+	b.open("ann.owner.home", same)
 	for range 12 {
-		p, err := b.try("malformed")
-		if err != nil {
-			t.Fatal(err)
+		p := b.dial("ann.owner.home", same)
+		if f := p.errored("authorization_expired"); strings.Contains(f.Message, "malformed") {
+			t.Errorf("the detail was sent: %+v", f)
 		}
 		p.closes(frame.StatusDenied)
-		for _, f := range p.frames {
-			if strings.Contains(f.Message, "malformed") {
-				t.Errorf("the detail was sent: %+v", f)
-			}
-		}
 	}
 	if n := strings.Count(log.String(), `"detail":"used or malformed"`); n != 10 {
 		t.Errorf("%d lines, want 10:\n%s", n, log.String())
