@@ -74,6 +74,7 @@ func TestEveryCommandHasAManualPageAndEveryShellItsCompletion(t *testing.T) {
 			t.Errorf("%s: code %d, %d bytes", shell, got.code, len(got.out))
 		}
 	}
+	r.run("completion", "tcsh").want(t, "a shell that it does not know", 2, "")
 	if got := r.run("__complete", "dlq", ""); got.code != 0 || !strings.Contains(got.out, "replay\t") {
 		t.Errorf("%s", got)
 	}

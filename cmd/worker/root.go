@@ -98,6 +98,11 @@ be reached; exec has its own.`,
 	root.SetOut(c.out) // the completion command keeps what it finds here when it is made
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == "completion" {
+			wrapArgs(cmd) // a shell that it does not know is wrong usage
+		}
+	}
 	return root
 }
 
