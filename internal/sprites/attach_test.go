@@ -93,7 +93,7 @@ func TestCase38AnUnknownSessionIsNotFoundAndAFlakyListingIsNot(t *testing.T) {
 	}
 }
 
-func TestAttachRefusesTheProcessThatGotTheSessionsID(t *testing.T) {
+func TestCase38AttachRefusesTheProcessThatGotTheSessionsID(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	f.on("GET /box/exec/41", f.accept(func(p *peer) {

@@ -339,7 +339,7 @@ func TestCase14AKillNeedsNoSocket(t *testing.T) {
 	})
 }
 
-func TestASessionIDThatCameRoundAgainIsNotTakenForTheOldOne(t *testing.T) {
+func TestCase38ASessionIDThatCameRoundAgainIsNotTakenForTheOldOne(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, b *box) {
 		p := b.start(b.script("old", "echo up; sleep 600"))
@@ -691,7 +691,7 @@ func TestAWorkspaceThatCannotBeWrittenIsANamedError(t *testing.T) {
 	}
 }
 
-func TestAFrozenCommandIsStoppedAllTheSame(t *testing.T) {
+func TestCase10AFrozenCommandIsStoppedAllTheSame(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, b *box) {
 		p := b.start(b.script("frozen", "echo up; sleep 600"))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"strings"
@@ -118,13 +119,21 @@ func stripURL(err error) error {
 	}
 }
 
+// cut replaces a connection's EOF, which must not pass for the io.EOF by which a process says that it ended.
+func cut(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
 // failure classifies an error that came without an HTTP answer. ctx is the caller's, which outranks our own deadlines.
 func failure(ctx context.Context, op Operation, err error) *Error {
 	var already *Error
 	if errors.As(err, &already) {
 		return already
 	}
-	e := &Error{Op: op, Class: ClassTransport, cause: stripURL(err)}
+	e := &Error{Op: op, Class: ClassTransport, cause: cut(stripURL(err))}
 	var ne net.Error
 	switch {
 	case ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded):

@@ -55,6 +55,26 @@ func TestCase01ASocketThatClosesWithoutAnExitFrameIsNeverAnExitCode(t *testing.T
 	}
 }
 
+// A connection that is cut ends in an EOF of its own, which must not pass for the EOF of a process that ended.
+func TestCase01ACutConnectionIsNoEndOfOutput(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.on("GET /box", respond(200, record("box", "warm")))
+	f.on("GET /box/exec", f.accept(func(p *peer) {
+		p.info("41", 7)
+		_ = p.conn.CloseNow()
+	}))
+	c := f.client()
+	proc := start(t, c)
+	defer proc.Close()
+	if _, _, err := collect(t.Context(), proc); errors.Is(err, io.EOF) || !errors.Is(err, sprites.ErrNoExit) {
+		t.Errorf("a command: %v", err)
+	}
+	if woke, err := c.EnsureAwake(t.Context(), "box"); !errors.Is(err, sprites.ErrNoExit) {
+		t.Errorf("a command of our own: %s, %v", woke, err)
+	}
+}
+
 func TestCase02ExitCodesArriveAsSent(t *testing.T) {
 	t.Parallel()
 	for _, code := range []byte{0, 7, 42, 128, 137, 255} {
@@ -80,6 +100,32 @@ func TestCase02ExitCodesArriveAsSent(t *testing.T) {
 		}
 		_ = proc.Close()
 		f.allClosed()
+	}
+}
+
+// Without a terminal the binary frame is the only exit: a text frame before it may say anything.
+func TestCase02ATextExitIsNoExitWithoutATerminal(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		binary bool
+		code   int
+	}{"before the frame": {true, 7}, "alone": {false, 0}} {
+		f := newFake(t)
+		f.on("GET /box/exec", f.exec(func(p *peer) {
+			p.info("41", 7)
+			p.text(map[string]any{"type": "exit", "exit_code": 0})
+			if tt.binary {
+				p.exit(byte(tt.code))
+				p.wait()
+			}
+		}))
+		proc := start(t, f.client())
+		_, _, err := collect(t.Context(), proc)
+		exit, ok := proc.Exit()
+		if ok != tt.binary || exit.Code != tt.code || tt.binary != errors.Is(err, io.EOF) || tt.binary == errors.Is(err, sprites.ErrNoExit) {
+			t.Errorf("%s: %+v, %v", name, exit, err)
+		}
+		_ = proc.Close()
 	}
 }
 
@@ -314,6 +360,21 @@ func TestCase06NoSocketOutlivesAnyEnding(t *testing.T) {
 				if _, err := proc.Next(ctx); err != nil {
 					break
 				}
+			}
+			_ = proc.Close()
+		},
+		"timeout": func(t *testing.T, f *fake, c *sprites.Client) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			defer cancel()
+			if proc, err := c.Start(ctx, command()); err == nil {
+				_, _, _ = collect(ctx, proc)
+				_ = proc.Close()
+			}
+		},
+		"output cap": func(t *testing.T, f *fake, c *sprites.Client) {
+			proc := start(t, c)
+			if _, err := proc.Next(t.Context()); err != nil {
+				t.Error(err)
 			}
 			_ = proc.Close()
 		},

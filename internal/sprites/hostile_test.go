@@ -201,7 +201,7 @@ func TestAFloodBeforeTheIntroductionEndsWithTheDial(t *testing.T) {
 }
 
 // 64 MiB of output that nobody keeps leave the client as large as before.
-func TestAFloodLeavesMemoryFlat(t *testing.T) {
+func TestCase09AFloodLeavesMemoryFlat(t *testing.T) {
 	const frames, size = 1024, 64 << 10
 	f := newFake(t)
 	f.on("GET /box/exec", f.exec(func(p *peer) {

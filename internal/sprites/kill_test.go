@@ -89,7 +89,7 @@ func TestCase14AKillIsBoundedInTime(t *testing.T) {
 	}
 }
 
-func TestAKillSparesTheProcessThatGotTheSessionsID(t *testing.T) {
+func TestCase14AKillSparesTheProcessThatGotTheSessionsID(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	f.on("GET /box/exec", respond(200, listed))
@@ -99,7 +99,7 @@ func TestAKillSparesTheProcessThatGotTheSessionsID(t *testing.T) {
 	}
 }
 
-func TestAKillThatCannotCompareDoesNotKill(t *testing.T) {
+func TestCase14AKillThatCannotCompareDoesNotKill(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	f.on("GET /box/exec", respond(503, ""))

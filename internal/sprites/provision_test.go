@@ -247,6 +247,23 @@ func TestCase22TheThreeRefusalsOfACreateAreThreeClasses(t *testing.T) {
 	}
 }
 
+func TestCase22ANonsenseHintParksNobodyForLongerThanTheCap(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]http.HandlerFunc{
+		"body":    respond(429, `{"error":"sprite_creation_rate_limited","retry_after_seconds":86400}`),
+		"seconds": respond(429, "", "Retry-After", "86400"),
+		"date":    respond(429, "", "Retry-After", time.Now().Add(24*time.Hour).UTC().Format(http.TimeFormat)),
+	} {
+		cl := newCloud(t, false)
+		cl.on("POST ", answer)
+		_, err := cl.client().Provision(t.Context(), request())
+		var e *sprites.Error
+		if !errors.As(err, &e) || e.RetryAfter != 15*time.Minute {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
 func TestCase23ACreateWhoseAnswerWasLostIsAdoptedOnce(t *testing.T) {
 	t.Parallel()
 	cl := newCloud(t, false).withPolicy().withWarmUp()
@@ -404,6 +421,18 @@ func TestCase26OnlyA404Or410IsGone(t *testing.T) {
 		_, err := f.client(func(c *sprites.Config) { c.BaseURL = base }).Provision(t.Context(), request())
 		if class := sprites.ClassOf(err); class != sprites.ClassTransport && class != sprites.ClassTimeout {
 			t.Errorf("%s: got %v", base, err)
+		}
+	}
+}
+
+func TestCase26AServerErrorSaysNothingOfTheSprite(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{429, 500, 502, 503, 504} {
+		f := newFake(t)
+		f.on("GET /box", respond(status, `{"error":"failed to retrieve sprite"}`))
+		_, err := f.client().Provision(t.Context(), request())
+		if class := sprites.ClassOf(err); class == sprites.ClassNotFound || class == "" || f.count("POST /v1/sprites") != 0 {
+			t.Errorf("%d: got %v, calls %v", status, err, f.calls)
 		}
 	}
 }

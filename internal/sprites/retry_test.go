@@ -149,6 +149,8 @@ func tryPair(t *testing.T, op sprites.Operation, class sprites.Class) {
 		t.Errorf("ending what is gone: %v", err)
 	case !gone && sprites.ClassOf(err) != class:
 		t.Errorf("got %v", err)
+	case errors.Is(err, io.EOF):
+		t.Errorf("a failure passes for the end of a process: %v", err)
 	}
 	method, path, _ := strings.Cut(one.request, " ")
 	if got, want := f.count(method+" /v1/sprites"+path), wantTries(op, class); got != want {

@@ -105,7 +105,7 @@ func plainClose(err error) error {
 	if code := websocket.CloseStatus(err); code != -1 {
 		return fmt.Errorf("closed with status %d", int(code))
 	}
-	return err
+	return cut(err)
 }
 
 func (s *socket) hear() { s.heard.Store(time.Now().UnixNano()) }
