@@ -100,8 +100,8 @@ func (r *run) full(d *lease.Denied) *ending {
 	held := fmt.Sprintf("%d of %d in use (%s)", d.InUse, d.Limit, d.Scope.Label())
 	switch d.Standing {
 	case lease.NotWaiting:
-		if len(d.Holders) > 0 {
-			held += ": " + strings.Join(jobsOf(d.Holders), ", ")
+		if jobs := jobsOf(r.key.Tenant, d.Holders); len(jobs) > 0 {
+			held += ": " + strings.Join(jobs, ", ")
 		}
 		return deniedAfter(plan.ReasonConcurrencyLimit, held+".", d.RetryAfter)
 	case lease.LineFull:
@@ -171,14 +171,14 @@ func (w *Worker) leaveParked(ctx context.Context, key bus.RunKey, rec bus.Record
 	}
 }
 
-// jobsOf turns lease ids into job ids for a person.
-func jobsOf(ids []string) []string {
+// jobsOf turns the lease ids of a tenant's runs into job ids for a person. Of a limit that tenants share, the others'
+// are nothing that this one may see.
+func jobsOf(tenant string, ids []string) []string {
 	jobs := make([]string, 0, len(ids))
 	for _, id := range ids {
-		if parts := strings.Split(id, "."); len(parts) == 4 {
-			id = parts[1]
+		if parts := strings.Split(id, "."); len(parts) == 4 && parts[0] == tenant {
+			jobs = append(jobs, parts[1])
 		}
-		jobs = append(jobs, id)
 	}
 	return jobs
 }

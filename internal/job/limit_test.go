@@ -152,6 +152,27 @@ func TestAnOutageParksOnlySoManyOfATenantsRuns(t *testing.T) {
 	}
 }
 
+// A denial says who is in the way; of the whole deployment's limit it names nobody of another tenant.
+func TestADenialNamesNoOtherTenantsJobs(t *testing.T) {
+	t.Parallel()
+	h := build(t, settings("WAKEBUS_LIMIT_GLOBAL", "2"))
+	theirs := h.execFor(t, "other", bus.ExecRequest{JobID: "merger-talks", ConversationID: "o", Shell: "echo up; sleep 60"}, grant{"sub": "bob"})
+	theirs.until(bus.EventStdout)
+	own := h.exec(t, bus.ExecRequest{ConversationID: "c", Shell: "echo up; sleep 60"}, grant{"sub": "ann"})
+	own.until(bus.EventStdout)
+	r := h.exec(t, bus.ExecRequest{ConversationID: "d", Shell: "true"}, grant{"sub": "eve"}).result()
+	outcome(t, r, plan.OutcomeDenied, plan.ReasonConcurrencyLimit)
+	if !strings.Contains(r.Message, "global") || !strings.Contains(r.Message, own.job) || strings.Contains(r.Message, theirs.job) {
+		t.Errorf("the denial says %q", r.Message)
+	}
+	for whose, a := range map[string]*asked{"other": theirs, tenant: own} {
+		if err := h.bus.MarkCancel(t.Context(), bus.CancelTarget{Tenant: whose, Job: a.job}, bus.CancelRequest{}, nil); err != nil {
+			t.Fatal(err)
+		}
+		outcome(t, a.result(), plan.OutcomeCanceled, "")
+	}
+}
+
 // Commands one after another at a limit of one, each sent on seeing the last one's result: none is denied, because the
 // slot goes back before the result is said.
 func TestCommandsInARowAtALimitOfOneAreNeverDenied(t *testing.T) {

@@ -2,7 +2,6 @@ package job
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/wakebus/wakebus/internal/audit"
@@ -72,8 +71,5 @@ func commandText(q *bus.ExecRequest) string {
 	if q == nil {
 		return ""
 	}
-	if q.Shell != "" {
-		return q.Shell
-	}
-	return strings.Join(q.Argv, " ")
+	return audit.Command(q.Argv, q.Shell)
 }

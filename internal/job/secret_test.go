@@ -123,7 +123,7 @@ func TestEverythingThatWasDoneIsRecordedOnce(t *testing.T) {
 	who := grant{"sub": "ann", "tier": "pro"}
 	ran := h.exec(t, bus.ExecRequest{ConversationID: "c", Shell: "echo TOKEN=abcdefgh12345678 hello"}, who)
 	exited(t, ran.result(), 0)
-	blocked := h.exec(t, bus.ExecRequest{ConversationID: "c", Argv: []string{"curl", "http://169.254.169.254/"}}, who)
+	blocked := h.exec(t, bus.ExecRequest{ConversationID: "c", Argv: []string{"curl", "--password", "a phrase of words", "http://169.254.169.254/"}}, who)
 	outcome(t, blocked.result(), plan.OutcomeDenied, plan.ReasonBlockedMetadataAccess)
 	full := h.exec(t, bus.ExecRequest{ConversationID: "c", Shell: "true"}, grant{"verdict": plan.ReasonNoDriveAccess})
 	outcome(t, full.result(), plan.OutcomeDenied, plan.ReasonNoDriveAccess)
@@ -161,8 +161,8 @@ func TestEverythingThatWasDoneIsRecordedOnce(t *testing.T) {
 	if strings.Contains(fmt.Sprint(run["command"]), "abcdefgh12345678") {
 		t.Errorf("the command is not redacted: %v", run["command"])
 	}
-	if block := records["sandbox.audit."+tenant+".block."+blocked.job+".0"]; block["anomaly"] != true {
-		t.Errorf("a blocked command is no anomaly: %v", block)
+	if block := records["sandbox.audit."+tenant+".block."+blocked.job+".0"]; block["anomaly"] != true || strings.Contains(fmt.Sprint(block["command"]), "words") {
+		t.Errorf("a blocked command is no anomaly, or shows a secret of several words: %v", block)
 	}
 }
 
