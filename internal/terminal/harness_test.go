@@ -1,6 +1,7 @@
 package terminal_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -100,7 +101,8 @@ type peer struct {
 
 	mu       sync.Mutex
 	cond     *sync.Cond
-	out      []byte // every byte of output
+	out      []byte // every byte of output, or the newest
+	keep     int    // at least so many of them; 0 is all
 	frames   []frame.Server
 	session  string
 	offset   int64
@@ -203,6 +205,9 @@ func (p *peer) collect(ctx context.Context) {
 			p.ended, p.status = true, websocket.CloseStatus(err)
 		case typ == websocket.MessageBinary:
 			p.out = append(p.out, data...)
+			if p.keep > 0 && len(p.out) > 2*p.keep {
+				p.out = append(p.out[:0], p.out[len(p.out)-p.keep:]...)
+			}
 			p.offset += int64(len(data))
 		default:
 			p.control(data)
@@ -273,7 +278,7 @@ func (p *peer) said() string {
 
 func (p *peer) sees(text string) {
 	p.t.Helper()
-	p.until(fmt.Sprintf("%q", text), func(p *peer) bool { return strings.Contains(string(p.out), text) })
+	p.until(fmt.Sprintf("%q", text), func(p *peer) bool { return bytes.Contains(p.out, []byte(text)) })
 }
 
 // has waits for a frame.
