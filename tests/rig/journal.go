@@ -28,54 +28,79 @@ func (c *Caller) Journal(ctx context.Context, job string) ([]bus.Event, error) {
 }
 
 // CheckJournal lists everything that the stored events of an ended run may never show: a hole or a repeat in Wb-Seq or in
-// the bytes, a phase that goes back, an event of somebody who did not own the run, more or less than one result.
+// the bytes, a phase that goes back, an event of somebody who did not own the run, more or less than one result. Between
+// a taker's first event and the seam with which it takes the output chain, former owners may still get output in; the
+// first of it has the number that the taker used.
 func CheckJournal(events []bus.Event) error {
-	var errs []error
-	bad := func(e *bus.Event, format string, args ...any) {
-		errs = append(errs, fmt.Errorf("%s %d: %s", e.Kind, e.Seq, fmt.Sprintf(format, args...)))
-	}
-	var out [2]int64
-	owner, phase, results := "", plan.PhaseNone, 0
+	c := journal{former: map[string]bool{}, next: 1}
 	for i := range events {
-		e := &events[i]
-		if e.Seq != uint64(i+1) {
-			bad(e, "stands at place %d", i+1)
-		}
-		if results > 0 {
-			bad(e, "follows the result")
-		}
-		if e.StdoutOffset != out[0] || e.StderrOffset != out[1] {
-			bad(e, "says offsets %d %d, delivered were %d %d", e.StdoutOffset, e.StderrOffset, out[0], out[1])
-		}
-		out[0], out[1] = e.End()
-		switch e.Kind {
-		case bus.EventAccepted, bus.EventTakenOver:
-			owner = e.Owner
-		case bus.EventResult:
-			results++
-		case bus.EventWaiting, bus.EventPlanned, bus.EventDialing, bus.EventStarted, bus.EventStopping, bus.EventHeartbeat,
-			bus.EventStdout, bus.EventStderr, bus.EventGap:
-		}
-		if e.Owner != owner && (e.Owner != bus.NoOwner || e.Kind != bus.EventWaiting) {
-			bad(e, "is of %s, the owner is %s", e.Owner, owner)
-		}
-		if e.Kind.IsOutput() {
-			continue
-		}
-		rec, err := e.Record()
-		if err != nil {
-			bad(e, "has no record: %v", err)
-			continue
-		}
-		if rec.Phase.Before(phase) {
-			bad(e, "goes back from %s to %s", phase, rec.Phase)
-		}
-		phase = rec.Phase
+		c.event(&events[i])
 	}
-	if results != 1 {
-		errs = append(errs, fmt.Errorf("%d results", results))
+	if c.results != 1 {
+		c.errs = append(c.errs, fmt.Errorf("%d results", c.results))
 	}
-	return errors.Join(errs...)
+	return errors.Join(c.errs...)
+}
+
+// journal is what the events up to one say about the next.
+type journal struct {
+	errs    []error
+	next    uint64
+	taken   uint64          // the number of the last taken_over while its output chain is not seamed; 0 afterwards
+	former  map[string]bool // who owned the run before
+	owner   string
+	out     [2]int64
+	phase   plan.Phase
+	results int
+}
+
+func (c *journal) bad(e *bus.Event, format string, args ...any) {
+	c.errs = append(c.errs, fmt.Errorf("%s %d: %s", e.Kind, e.Seq, fmt.Sprintf(format, args...)))
+}
+
+func (c *journal) event(e *bus.Event) {
+	shared := c.taken != 0 && e.Seq == c.taken && c.next == e.Seq+1 && e.Kind.IsOutput()
+	if e.Seq != c.next && !shared {
+		c.bad(e, "stands at place %d", c.next)
+	}
+	c.next = e.Seq + 1
+	if c.results > 0 {
+		c.bad(e, "follows the result")
+	}
+	if e.StdoutOffset != c.out[0] || e.StderrOffset != c.out[1] {
+		c.bad(e, "says offsets %d %d, delivered were %d %d", e.StdoutOffset, e.StderrOffset, c.out[0], c.out[1])
+	}
+	c.out[0], c.out[1] = e.End()
+	switch e.Kind {
+	case bus.EventAccepted:
+		c.owner = e.Owner
+	case bus.EventTakenOver:
+		c.former[c.owner] = true
+		c.owner, c.taken = e.Owner, e.Seq
+	case bus.EventResult:
+		c.results++
+	case bus.EventWaiting, bus.EventPlanned, bus.EventDialing, bus.EventStarted, bus.EventStopping, bus.EventHeartbeat,
+		bus.EventStdout, bus.EventStderr, bus.EventGap:
+	}
+	late := c.taken != 0 && e.Kind.IsOutput() && c.former[e.Owner]
+	if e.Owner != c.owner && !late && (e.Owner != bus.NoOwner || e.Kind != bus.EventWaiting) {
+		c.bad(e, "is of %s, the owner is %s", e.Owner, c.owner)
+	}
+	if e.Kind.IsOutput() {
+		if e.Owner == c.owner {
+			c.taken = 0
+		}
+		return
+	}
+	rec, err := e.Record()
+	if err != nil {
+		c.bad(e, "has no record: %v", err)
+		return
+	}
+	if rec.Phase.Before(c.phase) {
+		c.bad(e, "goes back from %s to %s", c.phase, rec.Phase)
+	}
+	c.phase = rec.Phase
 }
 
 // Text is the journal in one line for people.
