@@ -48,7 +48,18 @@ WAKEBUS_TARGET=0
 		WAKEBUS_NAP=$!
 		[ -z "$WAKEBUS_OVER" ] || kill -KILL "$WAKEBUS_NAP"
 		wait "$WAKEBUS_NAP"
-		[ -z "$WAKEBUS_OVER" ] || { wait "$WAKEBUS_NAP"; exit; }
+		[ -z "$WAKEBUS_OVER" ] || { wait "$WAKEBUS_NAP"; wakebus_prune; exit; }
+	}
+	# A sandbox that never sleeps is never warmed up, which prunes too. Once an hour of its uptime, behind a command.
+	wakebus_prune() {
+		WAKEBUS_DIR=${WAKEBUS_FILE%/*}
+		read -r WAKEBUS_R WAKEBUS_NAP </proc/uptime || return
+		WAKEBUS_R=${WAKEBUS_R%.*}
+		read -r WAKEBUS_NAP <"$WAKEBUS_DIR/.pruned" || WAKEBUS_NAP=
+		case $WAKEBUS_NAP in '' | *[!0-9]* | ????????????*) WAKEBUS_NAP=$((WAKEBUS_R + 1)) ;; esac
+		[ "$WAKEBUS_NAP" -le "$WAKEBUS_R" ] && [ "$((WAKEBUS_R - WAKEBUS_NAP))" -lt 3600 ] && return
+		printf '%s\n' "$WAKEBUS_R" >"$WAKEBUS_DIR/.pruned"
+		find "$WAKEBUS_DIR" -type f -mmin +2880 -exec rm -f {} +
 	}
 	wakebus_nap "$WAKEBUS_LIMIT"
 	printf 'limit\n' >>"$WAKEBUS_FILE"

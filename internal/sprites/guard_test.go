@@ -349,6 +349,71 @@ func TestTheGuardLeavesNoProcessBehind(t *testing.T) {
 }
 
 // awaitGroupsGone waits until nothing but zombies is left of the process groups.
+func TestTheGuardPrunesWhatADayAndMoreHasLeftOnceAnHour(t *testing.T) {
+	t.Parallel()
+	eachShell(t, func(t *testing.T, sh []string) {
+		for name, c := range map[string]struct {
+			stamp string
+			gone  bool
+		}{
+			"never pruned":                {"", true},
+			"pruned just now":             {"uptime", false},
+			"pruned before the last boot": {"99999999999", true},
+			"a stamp that is none":        {"x; rm -rf /", true},
+			"a stamp beyond all numbers":  {"99999999999999999999999", true},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				g := newGuarded(t, sh)
+				folder := filepath.Dir(g.file)
+				old, young := filepath.Join(folder, "dev.old.0"), filepath.Join(folder, "dev.young.0")
+				write(t, old, "1 1 n\nexit 0\n")
+				write(t, young, "1 1 n\nexit 0\n")
+				past := time.Now().Add(-49 * time.Hour)
+				if err := os.Chtimes(old, past, past); err != nil {
+					t.Fatal(err)
+				}
+				if c.stamp == "uptime" {
+					up, err := os.ReadFile("/proc/uptime")
+					if err != nil {
+						t.Fatal(err)
+					}
+					c.stamp, _, _ = strings.Cut(string(up), ".")
+				}
+				if c.stamp != "" {
+					write(t, filepath.Join(folder, ".pruned"), c.stamp+"\n")
+				}
+				for i := range 4 { // the watcher of a command that ends at once may be gone before it can prune
+					g.file = filepath.Join(folder, fmt.Sprintf("dev.job%d.0", i))
+					cmd := g.command("true")
+					if err := cmd.Run(); err != nil {
+						t.Fatal(err)
+					}
+					awaitGroupsGone(t, cmd.Process.Pid)
+				}
+				if _, err := os.Stat(old); errors.Is(err, os.ErrNotExist) != c.gone {
+					t.Errorf("the old file: %v, want it gone: %t", err, c.gone)
+				}
+				for _, kept := range []string{young, g.file} {
+					if _, err := os.Stat(kept); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+	})
+}
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func awaitGroupsGone(t *testing.T, pgids ...int) {
 	t.Helper()
 	deadline := time.Now().Add(10 * time.Second)
