@@ -24,12 +24,16 @@ func ParseHistory(data []byte) (*HistoryRequest, error) {
 		return nil, fault
 	}
 	err := firstFault(checkVersion(r.V), checkToken("job_id", r.JobID),
-		checkRange("run", int64(r.Run), 0, 1<<31-1, true, "must not be negative"))
+		checkRange("run", int64(r.Run), 0, 1<<31-1, true, "must not be negative"),
+		checkRange("from_seq", int64(min(r.FromSeq, maxFromSeq+1)), 0, maxFromSeq, true, "must be at most 9007199254740991"))
 	if err != nil {
 		return nil, err
 	}
 	return r, nil
 }
+
+// maxFromSeq is the largest number that every JSON reader keeps exactly (RFC 8259, section 6).
+const maxFromSeq = 1<<53 - 1
 
 // ParseJobs reads the body of sandbox.jobs. Every error is an *InvalidRequest.
 func ParseJobs(data []byte) (*JobsRequest, error) {

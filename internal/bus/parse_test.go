@@ -284,6 +284,26 @@ func TestParseEndWantsExactlyOneSession(t *testing.T) {
 	}
 }
 
+func TestParseHistoryTakesNumbersThatEveryReaderKeeps(t *testing.T) {
+	t.Parallel()
+	for body, ok := range map[string]bool{
+		`{"v":1,"job_id":"j"}`:                                 true,
+		`{"v":1,"job_id":"j","run":2,"from_seq":0}`:            true,
+		`{"v":1,"job_id":"j","from_seq":9007199254740991}`:     true,
+		`{"v":1,"job_id":"j","from_seq":9007199254740992}`:     false,
+		`{"v":1,"job_id":"j","from_seq":18446744073709551615}`: false,
+		`{"v":1,"job_id":"j","from_seq":18446744073709551616}`: false,
+		`{"v":1,"job_id":"j","from_seq":-1}`:                   false,
+		`{"v":1,"job_id":"j","from_seq":1e300}`:                false,
+		`{"v":1,"job_id":"j","run":-1}`:                        false,
+		`{"v":1,"job_id":"j","run":2147483648}`:                false,
+	} {
+		if _, err := bus.ParseHistory([]byte(body)); (err == nil) != ok {
+			t.Errorf("%s: got %v", body, err)
+		}
+	}
+}
+
 func TestParseCancelTakesAnEmptyBody(t *testing.T) {
 	t.Parallel()
 	if r, err := bus.ParseCancel(nil); err != nil || *r != (bus.CancelRequest{}) {
