@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -150,6 +151,33 @@ func TestCase02AnEmptyExitPayloadIsNoCode(t *testing.T) {
 	}
 }
 
+func TestCase02ATerminalsExitWithoutACodeIsNoCode(t *testing.T) {
+	t.Parallel()
+	for name, exit := range map[string]map[string]any{
+		"none":      {"type": "exit"},
+		"negative":  {"type": "exit", "exit_code": -1},
+		"too large": {"type": "exit", "exit_code": 256},
+	} {
+		f := newFake(t)
+		f.on("GET /box/exec", f.accept(func(p *peer) {
+			p.info("41", 7)
+			p.text(exit)
+			p.wait()
+		}))
+		pty, err := f.client().OpenPTY(t.Context(), sprites.PTYRequest{Sprite: "box"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadAll(pty); !errors.Is(err, sprites.ErrNoExit) {
+			t.Errorf("%s: got %v, want ErrNoExit", name, err)
+		}
+		if code, ok := pty.Exit(); ok {
+			t.Errorf("%s: exit %+v was made up", name, code)
+		}
+		_ = pty.Close()
+	}
+}
+
 func TestCase02ATerminalsJSONExitArrives(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
@@ -281,42 +309,70 @@ func TestCase04AnErrorBeforeDialEndsTheStartWithoutADial(t *testing.T) {
 	}
 }
 
+// Neither the deadline of ordinary calls nor the command's own limit, both far shorter here, counts before the socket opened.
 func TestCase05AHandshakeMayTakeAsLongAsAColdBoot(t *testing.T) {
 	t.Parallel()
-	f := newFake(t)
-	open := make(chan struct{})
-	accept := f.exec(func(p *peer) {
-		p.info("41", 7)
-		p.exit(0)
-		p.wait()
-	})
-	arrived := make(chan struct{})
-	f.on("GET /box/exec", func(w http.ResponseWriter, r *http.Request) {
-		close(arrived)
-		<-open
-		accept(w, r)
-	})
-	// The command's own limit is far shorter than the handshake: it must not count before open.
-	cmd := command()
-	cmd.Limit = time.Millisecond
-	done := make(chan error, 1)
-	go func() {
-		proc, err := f.client(func(c *sprites.Config) { c.CallTimeout = 10 * time.Millisecond }).Start(context.Background(), cmd)
-		if err == nil {
-			_, _, err = collect(context.Background(), proc)
-			_ = proc.Close()
-		}
-		done <- err
-	}()
-	<-arrived
-	select {
-	case err := <-done:
-		t.Fatalf("gave up before the handshake was answered: %v", err)
-	case <-time.After(100 * time.Millisecond): // ten call timeouts, a hundred limits
-	}
-	close(open)
-	if err := <-done; err != io.EOF {
-		t.Errorf("got %v", err)
+	for name, open := range map[string]func(ctx context.Context, c *sprites.Client) error{
+		"exec": func(ctx context.Context, c *sprites.Client) error {
+			cmd := command()
+			cmd.Limit = time.Millisecond
+			proc, err := c.Start(ctx, cmd)
+			if err != nil {
+				return err
+			}
+			defer proc.Close()
+			_, _, err = collect(ctx, proc)
+			return err
+		},
+		"terminal": func(ctx context.Context, c *sprites.Client) error {
+			pty, err := c.OpenPTY(ctx, sprites.PTYRequest{Sprite: "box"})
+			if err != nil {
+				return err
+			}
+			defer pty.Close()
+			if _, err = io.ReadAll(pty); err == nil {
+				err = io.EOF
+			}
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(t)
+			arrived, booted := make(chan struct{}, 9), make(chan struct{})
+			boot := sync.OnceFunc(func() { close(booted) })
+			t.Cleanup(boot) // a handshake that still waits would hold the server's end up
+			accept := f.accept(func(p *peer) {
+				p.info("41", 7)
+				if p.r.URL.Query().Get("tty") == "true" {
+					p.text(map[string]any{"type": "exit", "exit_code": 0})
+				} else {
+					p.exit(0)
+				}
+				p.wait()
+			})
+			f.on("GET /box/exec", func(w http.ResponseWriter, r *http.Request) {
+				arrived <- struct{}{}
+				<-booted
+				accept(w, r)
+			})
+			c := f.client(func(c *sprites.Config) { c.CallTimeout = 10 * time.Millisecond })
+			done := make(chan error, 1)
+			go func() { done <- open(context.Background(), c) }()
+			<-arrived
+			select {
+			case err := <-done:
+				t.Fatalf("gave up before the handshake was answered: %v", err)
+			case <-time.After(100 * time.Millisecond): // ten call timeouts, a hundred limits
+			}
+			boot()
+			if err := <-done; err != io.EOF {
+				t.Errorf("got %v", err)
+			}
+			if n := len(arrived); n != 0 {
+				t.Errorf("%d dials more than one", n)
+			}
+		})
 	}
 }
 
@@ -333,8 +389,10 @@ func TestCase05ADialHasADeadlineOfItsOwn(t *testing.T) {
 	})
 	cmd, dials := command(), 0
 	cmd.BeforeDial = func(_ context.Context, try int) error { dials = try; return nil }
-	_, err := f.client(func(c *sprites.Config) { c.DialTimeout = 30 * time.Millisecond }).Start(t.Context(), cmd)
-	if sprites.ClassOf(err) != sprites.ClassTimeout {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // not the dial's: a dial without one fails here
+	defer cancel()
+	_, err := f.client(func(c *sprites.Config) { c.DialTimeout = 30 * time.Millisecond }).Start(ctx, cmd)
+	if sprites.ClassOf(err) != sprites.ClassTimeout || ctx.Err() != nil {
 		t.Errorf("got %v, want a timeout", err)
 	}
 	if dials != 3 {

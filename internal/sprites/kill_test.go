@@ -1,7 +1,9 @@
 package sprites_test
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -160,6 +162,41 @@ func TestCase25AProgressStreamWithoutCompletionIsAFailure(t *testing.T) {
 		}
 		if n := f.count("POST /v1/sprites/box/checkpoints/v1/restore"); n != 1 {
 			t.Errorf("%s: restored %d times", name, n)
+		}
+	}
+}
+
+// A checkpoint that stalls holds its caller for no longer than the caller's own bound, and is not made a second time.
+func TestCase25AStalledCheckpointEndsWithItsCallersPatience(t *testing.T) {
+	t.Parallel()
+	for name, op := range map[string]func(context.Context, *sprites.Client) error{
+		"checkpoint": func(ctx context.Context, c *sprites.Client) error { _, err := c.Checkpoint(ctx, "box", ""); return err },
+		"restore":    func(ctx context.Context, c *sprites.Client) error { return c.Restore(ctx, "box", "v1") },
+	} {
+		f := newFake(t)
+		f.on("GET /box/checkpoints", respond(200, `[]`))
+		stalled, gone := make(chan struct{}, 9), make(chan struct{}, 9)
+		stall := func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body) // net/http sees the client leave only after that
+			_, _ = fmt.Fprintln(w, `{"type":"info","data":"Creating checkpoint..."}`)
+			_ = http.NewResponseController(w).Flush()
+			stalled <- struct{}{}
+			<-r.Context().Done()
+			gone <- struct{}{}
+		}
+		f.on("POST /box/checkpoint", stall)
+		f.on("POST /box/checkpoints/v1/restore", stall)
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			<-stalled
+			cancel()
+		}()
+		if err := op(ctx, f.client()); sprites.ClassOf(err) != sprites.ClassCanceled {
+			t.Errorf("%s: got %v", name, err)
+		}
+		<-gone // its connection is not kept
+		if n := f.count("POST /v1/sprites/box/checkpoint") + f.count("POST /v1/sprites/box/checkpoints/v1/restore"); n != 1 {
+			t.Errorf("%s: asked %d times", name, n)
 		}
 	}
 }

@@ -53,6 +53,7 @@ func TestBinaryAndSplitTextArriveIntact(t *testing.T) {
 	}
 }
 
+// Case 9: head and tail arrive, and the exact count between them; the result says that it is not all.
 func TestOutputOverItsCapIsTrimmedWithExactCounts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -79,6 +80,7 @@ func TestOutputOverItsCapIsTrimmedWithExactCounts(t *testing.T) {
 	}
 }
 
+// Case 9: with kill, and always at the hard cap, the command is stopped, and the result says why.
 func TestACommandIsStoppedAtItsOutputCap(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setting("WAKEBUS_STREAM_BYTES", "64KiB"), setting("WAKEBUS_STREAM_HARD_CAP", "1MiB"))
