@@ -359,7 +359,11 @@ func TestCase05AHandshakeMayTakeAsLongAsAColdBoot(t *testing.T) {
 			c := f.client(func(c *sprites.Config) { c.CallTimeout = 10 * time.Millisecond })
 			done := make(chan error, 1)
 			go func() { done <- open(context.Background(), c) }()
-			<-arrived
+			select {
+			case err := <-done:
+				t.Fatalf("gave up before it dialled: %v", err)
+			case <-arrived:
+			}
 			select {
 			case err := <-done:
 				t.Fatalf("gave up before the handshake was answered: %v", err)
@@ -389,7 +393,7 @@ func TestCase05ADialHasADeadlineOfItsOwn(t *testing.T) {
 	})
 	cmd, dials := command(), 0
 	cmd.BeforeDial = func(_ context.Context, try int) error { dials = try; return nil }
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // not the dial's: a dial without one fails here
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // not the dial's: a dial without one fails here
 	defer cancel()
 	_, err := f.client(func(c *sprites.Config) { c.DialTimeout = 30 * time.Millisecond }).Start(ctx, cmd)
 	if sprites.ClassOf(err) != sprites.ClassTimeout || ctx.Err() != nil {

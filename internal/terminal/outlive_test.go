@@ -117,6 +117,32 @@ func TestAShellThatIsGoneIsSaidToBeGone(t *testing.T) {
 	b.until(func(w *world) bool { return w.liveLocked() == 0 })
 }
 
+// case 38: the shell on record is only a hint. One that is gone is asked for once, its slot goes back, and the page gets a
+// fresh shell, whose id is recorded.
+func TestCase38AShellOnRecordThatIsGoneIsReplacedByAFreshOne(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	page := terminal.Page{Tenant: "t", ID: "home"}
+	b.set(func(w *world) {
+		w.leases["t.old.0.1"] = &fakeLease{world: w, id: "t.old.0.1", fence: 1, held: true}
+		w.fence = 1
+		w.records[page] = terminal.Record{Sandbox: "box", Shell: terminal.Shell{ID: "no such shell", Created: 7}, Gateway: "gone", Lease: "t.old.0.1", Fence: 1}
+		w.revs[page] = 1
+	})
+	p := b.open("ann.owner.home")
+	b.shell(0).print("fresh\r\n")
+	p.sees("fresh\r\n")
+	b.mu.Lock()
+	recorded := b.records[page].Shell
+	b.mu.Unlock()
+	if recorded != b.shell(0).id {
+		t.Errorf("the record says %+v, the shell is %+v", recorded, b.shell(0).id)
+	}
+	if b.count("attach") != 1 || b.count("pty") != 1 || b.live() != 1 {
+		t.Errorf("%d attachments, %d shells, %d slots", b.count("attach"), b.count("pty"), b.live())
+	}
+}
+
 // case 63: an unreachable sandbox uses up its budget, then stays quiet until a key.
 func TestCase63AnUnreachableSandboxIsLeftInPeaceUntilAKey(t *testing.T) {
 	t.Parallel()
