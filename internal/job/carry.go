@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/wakebus/wakebus/internal/bus"
 	"github.com/wakebus/wakebus/internal/lease"
@@ -106,12 +107,41 @@ func (w *Worker) afterResult(ctx context.Context, r *run, d *bus.Delivery, last 
 	w.follow(ctx, r.req, &body, d, &r.log)
 }
 
-// touch notes that a session is in use. A failed touch denies nobody.
-func (w *Worker) touch(ctx context.Context, snap session.Snapshot, log logger) {
-	if _, err := w.links.Touch(ctx, snap); err != nil && !errors.Is(err, session.ErrConflict) {
+// touch notes that a session is in use. A failed touch denies nobody; false says that the link is no longer as it was read.
+func (w *Worker) touch(ctx context.Context, snap session.Snapshot, log logger) bool {
+	_, err := w.links.Touch(ctx, snap)
+	if errors.Is(err, session.ErrConflict) {
+		return false
+	}
+	if err != nil {
 		log.Debug().Err(err).Msg("session not touched")
 	}
+	return true
 }
+
+// touchEnd notes that a session was in use until its run ended: a long command's sandbox is idle from then.
+func (r *run) touchEnd(ctx context.Context) {
+	if r.req.kind != bus.KindExec || r.chain.Record().StartedAt.IsZero() {
+		return
+	}
+	if r.w.now().Sub(r.chain.Record().StartedAt) < touchAfter {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, touchWithin)
+	defer cancel()
+	snap, err := r.w.links.Load(ctx, r.req.sessionKey(r.actor))
+	if err != nil {
+		r.log.Debug().Err(err).Msg("session not touched")
+		return
+	}
+	r.w.touch(ctx, snap, &r.log)
+}
+
+const (
+	// touchAfter is how long a command must have run for its end to be noted; the note costs two messages.
+	touchAfter  = time.Minute
+	touchWithin = 5 * time.Second
+)
 
 // openReplay reads the request that an operator replays out of its dead letter.
 func (w *Worker) openReplay(ctx context.Context, id bus.LetterID) ([]byte, *bus.Letter, error) {

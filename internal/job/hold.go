@@ -78,3 +78,26 @@ func (r *run) linkEnding(what string, err error) *ending {
 	}
 	return failed(plan.ReasonError, bus.ClassExecutionFailed, "", fmt.Errorf("%s session link: %w", what, err))
 }
+
+// inUse reports whether a run other than of this job has the session's Sprite, or whether that cannot be told. A run
+// that is not planned yet has none: it writes the link by revision before it uses one.
+func (w *Worker) inUse(ctx context.Context, snap session.Snapshot, except string) (bool, error) {
+	if snap.Link.PTY != nil {
+		return true, nil
+	}
+	for _, state := range []bus.JobState{bus.JobRunning, bus.JobQueued} {
+		jobs, err := w.bus.JobsList(ctx, snap.Key.Tenant, bus.JobsRequest{ConversationID: snap.Key.ID, State: state, Limit: maxListed})
+		if err != nil {
+			return false, err
+		}
+		for _, j := range jobs.Jobs {
+			if j.JobID != except && (state == bus.JobRunning || j.LastEvent == bus.EventPlanned) {
+				return true, nil
+			}
+		}
+		if jobs.Partial || len(jobs.Jobs) >= maxListed {
+			return true, nil
+		}
+	}
+	return false, nil
+}

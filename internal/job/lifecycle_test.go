@@ -67,6 +67,55 @@ func TestCase29IdlenessKeepsTheFilesUntilTheHardExpiry(t *testing.T) {
 	}
 }
 
+// Case 29: a command may run for longer than the hard expiry, and the session is idle from its end.
+func TestCase29AConversationWhoseCommandRunsIsNotIdle(t *testing.T) {
+	t.Parallel()
+	c := &clock{}
+	h := build(t, settings("WAKEBUS_HARD_EXPIRY", "1h"), eachWorker(func(_ int, cfg *job.Config) { cfg.Clock = c }))
+	who := grant{"sub": "ann", "tier": "business"}
+	exited(t, h.exec(t, bus.ExecRequest{ConversationID: "c", Shell: "mkfifo go"}, who).result(), 0)
+	long := h.exec(t, bus.ExecRequest{ConversationID: "c", Shell: "read line <go; echo kept >f", TimeoutMs: int64(12 * time.Hour / time.Millisecond)}, who)
+	long.until(bus.EventStarted)
+	c.forward(2 * time.Hour)
+	r := h.exec(t, bus.ExecRequest{ConversationID: "c", Shell: "echo >go"}, who).result()
+	exited(t, r, 0)
+	if r.Plan != plan.ActionResume || r.Fresh {
+		t.Fatalf("beside a running command: plan %s (%s), fresh %v", r.Plan, r.Why, r.Fresh)
+	}
+	exited(t, long.result(), 0)
+	if n := h.inst.Emulator().Count("sprite.delete", ""); n != 0 {
+		t.Errorf("%d deletes", n)
+	}
+}
+
+func TestCase29ASessionIsIdleFromTheEndOfItsLastCommand(t *testing.T) {
+	t.Parallel()
+	c := &clock{}
+	h := build(t, eachWorker(func(_ int, cfg *job.Config) { cfg.Clock = c }))
+	long := h.exec(t, bus.ExecRequest{ConversationID: "c", Shell: "sleep 600", TimeoutMs: int64(12 * time.Hour / time.Millisecond)}, grant{"sub": "ann", "tier": "business"})
+	long.until(bus.EventStarted)
+	began := time.Now().Add(-3 * time.Hour)
+	past, err := session.New(h.bus.Links(), session.Config{Now: func() time.Time { return began }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	had := h.link(t, "c")
+	l := had.Link
+	if _, err := past.Amend(t.Context(), had, session.Live{Instance: l.Instance, Generation: l.Generation, PolicyHash: l.PolicyHash, SetupDone: l.SetupDone, HasBash: l.HasBash}); err != nil {
+		t.Fatal(err)
+	}
+	c.forward(3 * time.Hour)
+	if err := h.bus.MarkCancel(t.Context(), bus.CancelTarget{Tenant: tenant, Job: long.job}, bus.CancelRequest{By: "ann"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if r := long.result(); r.Outcome != plan.OutcomeCanceled {
+		t.Fatal(says(r))
+	}
+	if got := h.link(t, "c").Link; !got.LastActive.After(began) {
+		t.Errorf("last active %s, as when it began", got.LastActive)
+	}
+}
+
 // Case 32: what the link names may be gone; it is made anew once, and the caller is told.
 func TestCase32ASpriteThatIsGoneIsMadeAnewOnce(t *testing.T) {
 	t.Parallel()

@@ -32,7 +32,9 @@ type preparation struct {
 	hold      session.Hold
 	presence  plan.Presence
 	recreated bool
-	planning  time.Duration
+	// inUse: another run of the session uses its Sprite, however long ago the link was written.
+	inUse    bool
+	planning time.Duration
 	// first is the action and why that the run reports: what was decided first, refined by what was found.
 	first *plan.Plan
 }
@@ -68,6 +70,13 @@ func (p *preparation) decide(ctx context.Context) (snap session.Snapshot, decide
 		// A run that is denied must not take a hold: it would write, and hold up whoever finishes.
 		if snap, e = p.takeHold(ctx, snap); e != nil {
 			return snap, decided, e
+		}
+		decided = plan.Decide(p.facts(snap))
+	}
+	if decided.Why == plan.WhyHardExpiry && snap.State() == plan.LinkLive {
+		// A command may run for longer than the expiry, and the link is written when one begins and when it ends.
+		if p.inUse, err = p.w.inUse(ctx, snap, p.key.Job); err != nil {
+			return snap, decided, p.journal("look for other runs of the session", err)
 		}
 		decided = plan.Decide(p.facts(snap))
 	}
@@ -114,6 +123,9 @@ func (p *preparation) facts(snap session.Snapshot) plan.Facts {
 	f.Intent, f.Authorised, f.Authentic = plan.IntentRun, true, true
 	f.HardExpiry, f.Queued = p.w.cfg.HardExpiry, p.hold.Seq
 	f.Presence = p.presence
+	if p.inUse {
+		f.Idle = 0
+	}
 	// At most one new Sprite for one that is gone, counted over all attempts of the run.
 	f.Recreated = p.recreated || p.chain.Record().Why == plan.WhyGone
 	f.FreshStart = p.freshStart()

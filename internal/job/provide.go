@@ -143,17 +143,26 @@ func (p *preparation) resume(ctx context.Context, snap session.Snapshot) (bool, 
 	if err != nil {
 		return false, p.provisionFailed(ctx, "resume", err)
 	}
-	if !snap.Link.Proves(had.Proof.Instance, had.Proof.PolicyHash) {
+	if !snap.Link.Proves(had.Proof.Instance, had.Proof.PolicyHash) || p.expiresSoon(snap) {
 		if snap, err = p.w.links.Amend(ctx, snap, live(had)); err != nil {
 			if errors.Is(err, session.ErrConflict) {
 				return true, nil
 			}
 			return false, p.linkEnding("amend", err)
 		}
-	} else {
-		p.w.touch(ctx, snap, &p.log)
+	} else if !p.w.touch(ctx, snap, &p.log) {
+		return true, nil // it may be going down by now
 	}
 	return false, p.planned(ctx, snap, had)
+}
+
+// expiryMargin is how near its expiry a session is written even though it was written just now: longer than a link goes
+// unwritten while its session is in use.
+const expiryMargin = 2 * time.Minute
+
+// expiresSoon reports that another run may find the session expired before this one is journalled as its user.
+func (p *preparation) expiresSoon(snap session.Snapshot) bool {
+	return snap.Key.Kind == plan.KindConversation && p.w.cfg.HardExpiry > 0 && snap.Idle(p.w.now()) >= p.w.cfg.HardExpiry-expiryMargin
 }
 
 // replace tears an expired Sprite down and makes the next one. Nothing is created under the name before it reads 404.

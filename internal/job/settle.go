@@ -147,6 +147,7 @@ func (r *run) finish(ctx context.Context, e *ending) {
 		// The result waits for the output anyhow; here it is so that its byte counts are the last.
 		r.log.Warn().Err(err).Msg("output not flushed before the result")
 	}
+	r.touchEnd(ctx) // before the result: from then on nobody sees that it ran
 	body := r.resultBody(e)
 	if err := r.w.at(ctx, StepBeforeResult, r.key); err != nil {
 		r.log.Error().Err(err).Msg("step failed")
