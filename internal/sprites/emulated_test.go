@@ -355,6 +355,12 @@ func TestCase38ASessionIDThatCameRoundAgainIsNotTakenForTheOldOne(t *testing.T) 
 		if sprites.ClassOf(err) != sprites.ClassNotFound {
 			t.Errorf("attach: %v", err)
 		}
+		another := b.start(b.script("another", "echo another; sleep 600"))
+		_, _, err = b.Attach(t.Context(), sprites.AttachRequest{Sprite: "box", Session: sprites.Session{ID: another.Session().ID, Created: another.Session().Created - 60}})
+		if !errors.Is(err, sprites.ErrReplaced) {
+			t.Errorf("attach to an id that another has by now: %v", err)
+		}
+		_ = another.Close()
 		got, err := b.Rejoin(t.Context(), sprites.AttachRequest{Sprite: "box", Session: old, Guard: "dev.old.0"}, 0)
 		if err != nil || got.Fate != sprites.FateLost {
 			t.Errorf("rejoin: %+v, %v", got, err)

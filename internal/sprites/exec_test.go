@@ -491,14 +491,21 @@ func TestCase06ACancelDuringTheDialLeavesNothing(t *testing.T) {
 	gone := make(chan struct{})
 	f.on("GET /box/exec", func(_ http.ResponseWriter, r *http.Request) {
 		cancel(why)
-		<-r.Context().Done()
-		close(gone)
+		select {
+		case <-r.Context().Done():
+			close(gone)
+		case <-time.After(10 * time.Second): // an answer frees whoever still waits for one
+		}
 	})
 	_, err := f.client().Start(ctx, command())
 	if sprites.ClassOf(err) != sprites.ClassCanceled || !errors.Is(err, why) {
 		t.Errorf("got %v, want canceled with its cause", err)
 	}
-	<-gone
+	select {
+	case <-gone:
+	case <-time.After(10 * time.Second):
+		t.Error("the connection outlived the dial")
+	}
 	if n := f.count("GET /v1/sprites/box/exec"); n != 1 {
 		t.Errorf("dialled %d times", n)
 	}
@@ -579,8 +586,16 @@ func TestCase09OutputIsHeldBackInsteadOfBuffered(t *testing.T) {
 	}))
 	proc := start(t, f.client())
 	defer proc.Close()
+	// Nobody reads: the server comes to a stop.
+	for last := int64(-1); last != sent.Load(); {
+		last = sent.Load()
+		<-time.After(300 * time.Millisecond)
+	}
 	got := 0
 	for {
+		if ahead := sent.Load() - int64(got); ahead > 32<<20 { // the kernel's socket buffers, and no more
+			t.Fatalf("%d bytes are under way unread", ahead)
+		}
 		chunk, err := proc.Next(t.Context())
 		if err == io.EOF {
 			break
@@ -592,9 +607,6 @@ func TestCase09OutputIsHeldBackInsteadOfBuffered(t *testing.T) {
 			t.Fatalf("chunk of %d bytes", len(chunk.Data))
 		}
 		got += len(chunk.Data)
-		if ahead := sent.Load() - int64(got); ahead > 32<<20 { // the kernel's socket buffers, and no more
-			t.Fatalf("%d bytes are under way unread", ahead)
-		}
 	}
 	if got != total {
 		t.Errorf("got %d bytes, want %d", got, total)

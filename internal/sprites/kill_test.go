@@ -203,8 +203,8 @@ func TestCase25AStalledCheckpointEndsWithItsCallersPatience(t *testing.T) {
 
 func TestCase25ACheckpointIsNamedByTheListing(t *testing.T) {
 	t.Parallel()
-	before := `[{"id":"v1","create_time":"2026-08-01T10:00:00Z"},{"id":"Current","create_time":"2026-08-01T10:00:00Z"}]`
-	after := `[{"id":"Current","create_time":"2026-08-01T11:00:00Z"},{"id":"v2","create_time":"2026-08-01T11:00:00Z","comment":"c"},{"id":"v1","create_time":"2026-08-01T10:00:00Z"}]`
+	before := `[{"id":"v1","create_time":"2026-08-01T10:00:00Z"}]`
+	after := `[{"id":"Current","create_time":"2026-08-01T11:00:01Z"},{"id":"v2","create_time":"2026-08-01T11:00:00Z","comment":"c"},{"id":"v1","create_time":"2026-08-01T10:00:00Z"}]`
 	f := newFake(t)
 	f.on("GET /box/checkpoints", inTurn(respond(200, before), respond(200, after)))
 	f.on("POST /box/checkpoint", ndjson(`{"type":"complete","data":"done"}`))
