@@ -3,6 +3,7 @@ package survival_test
 import (
 	"bytes"
 	"fmt"
+	"net/http"
 	"os"
 	"slices"
 	"strconv"
@@ -33,6 +34,8 @@ type state struct {
 	// tier is the user's; the free one has one slot, which another job holds.
 	tier string
 	own  bool // a conversation of its own, so that its Sprite is created
+	// canceled: it is asked to stop once it has started.
+	canceled bool
 }
 
 const longCode, shortCode = 7, 3
@@ -62,6 +65,7 @@ func states() []state {
 			request: func(r *bus.ExecRequest) { r.TimeoutMs = 700 }},
 		{name: "stopping-output", step: job.StepStopping, outcome: plan.OutcomeOutputLimit, code: -1, ended: true,
 			request: func(r *bus.ExecRequest) { r.OnOutputLimit, r.StreamBytes = "kill", 40 }},
+		{name: "stopping-cancel", step: job.StepStopping, outcome: plan.OutcomeCanceled, code: -1, ended: true, canceled: true},
 		{name: "parked", step: job.StepParked, tier: "free", request: func(r *bus.ExecRequest) {
 			deadline := time.Now().Add(10 * time.Minute)
 			r.OnLimit, r.Deadline = "wait", &deadline
@@ -176,22 +180,58 @@ func killRound(t *testing.T, table *table, m mode) {
 			victims, ids = append(victims, v), append(ids, v.job.ID)
 		}
 	}
+	for _, v := range victims {
+		if v.canceled {
+			w.until(v.job, bus.EventStarted)
+			if err := w.Cancel(w.ctx, v.job.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 	if err := dying.Stopped(w.ctx, ids...); err != nil {
 		t.Fatal(err)
 	}
 	dying.Kill()
+	before := len(w.inst.Emulator().Calls())
 	w.process(rig.Spec{ID: "taker"})
 	victims = append(victims, &victim{state: state{name: "two streams flowing", step: job.StepStreaming, outcome: plan.OutcomeExited, code: longCode}, job: holder})
+	running := 0
 	for _, v := range victims {
 		if v.running() {
+			running++
 			w.until(v.job, bus.EventTakenOver)
 		}
 	}
+	w.joined(before, running)
 	w.run("go-on", "home", "touch /workspace/go")
 	for _, v := range victims {
 		w.judge(v, table, m)
 	}
 	w.judgeRuns(victims)
+}
+
+// joined waits until the takers read the running commands' output again: one that ends before, on a machine that is very
+// busy, has a gap with good reason.
+func (w *world) joined(before, sessions int) {
+	w.t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		found := map[string]bool{}
+		for _, c := range w.inst.Emulator().Calls()[before:] {
+			if c.Route == "exec.attach" && c.Status == http.StatusSwitchingProtocols {
+				found[c.Session] = true
+			}
+		}
+		if len(found) >= sessions {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-w.ctx.Done():
+			w.t.Fatalf("%d of %d sessions were joined again", len(found), sessions)
+		}
+	}
 }
 
 // inputRound kills a worker of which only a part of what it sent has arrived: its commands' input is not in, or not all of
