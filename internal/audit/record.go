@@ -77,8 +77,9 @@ type Record struct {
 	Conversation string `json:"conversation_id,omitempty"`
 	Page         string `json:"page_id,omitempty"`
 	// Command is redacted and capped, see Command.
-	Command  string       `json:"command,omitempty"`
-	Path     string       `json:"path,omitempty"`
+	Command string `json:"command,omitempty"`
+	Path    string `json:"path,omitempty"`
+	// Outcome of a file call is exited (it was done), denied or failed.
 	Outcome  plan.Outcome `json:"outcome,omitempty"`
 	Reason   plan.Reason  `json:"reason,omitempty"`
 	ExitCode *int         `json:"exit_code,omitempty"`

@@ -81,8 +81,14 @@ func TestCase36AnEndThatCannotBeConfirmedIsPending(t *testing.T) {
 	// Nothing is made under the name meanwhile.
 	outcome(t, h.sh(t, "c", "true"), plan.OutcomeDenied, plan.ReasonSessionEnded)
 	h.inst.Emulator().ClearFaults()
+	if n := h.teardowns(t, string(plan.WhySessionEnd)); n != 0 {
+		t.Errorf("%d records of a tear-down that is pending", n)
+	}
 	if err := h.inst.App(0).Worker().ReclaimOnce(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+	if n := h.teardowns(t, string(plan.WhySessionEnd)); n != 1 {
+		t.Errorf("%d records of a tear-down that was finished", n)
 	}
 	if h.exists(name) {
 		t.Error("the Sprite is still there")

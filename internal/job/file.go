@@ -93,9 +93,10 @@ func (f files) serve(ctx context.Context, c bus.FileCall, q fileAsk, call func(c
 	rec := audit.Record{Kind: audit.KindFile, Tenant: c.Tenant, ID: "f" + randomWord(), Action: string(q.action), Conversation: q.conversation, Path: q.path, Worker: w.cfg.WorkerID}
 	defer func() {
 		rec.DurationMs = w.now().Sub(start).Milliseconds()
+		rec.Outcome = plan.OutcomeExited
 		var no *bus.EndpointError
 		if errors.As(err, &no) {
-			rec.Outcome, rec.Reason = plan.OutcomeDenied, no.Reason
+			rec.Outcome, rec.Reason = fileOutcome(no.Reason), no.Reason
 			rec.Anomaly = rec.Anomaly || no.Reason == plan.ReasonPathEscape
 		}
 		// The caller's context may have ended; what was done is recorded all the same.
@@ -121,6 +122,15 @@ func (f files) serve(ctx context.Context, c bus.FileCall, q fileAsk, call func(c
 		key.Drive = actor.Drive
 	}
 	return f.within(ctx, actor, key, confined, call)
+}
+
+// fileOutcome tells a call that was refused from one that was allowed and did not succeed.
+func fileOutcome(reason plan.Reason) plan.Outcome {
+	switch reason { //nolint:exhaustive // every other reason refuses
+	case plan.ReasonProvisionFailed, plan.ReasonWorkerUnavailable, plan.ReasonError, plan.ReasonNotFound, plan.ReasonRateLimited:
+		return plan.OutcomeFailed
+	}
+	return plan.OutcomeDenied
 }
 
 // within takes the lease and readies the session's Sprite around the call.
@@ -154,6 +164,8 @@ func (f files) within(ctx context.Context, actor authz.Actor, key session.Key, n
 			return endpointError(plan.ReasonPathEscape, "A symbolic link leads there.")
 		case sprites.PlaceFolder:
 			return endpointError(plan.ReasonInvalidRequest, "The path names a folder.")
+		case sprites.PlaceSpecial:
+			return endpointError(plan.ReasonInvalidRequest, "The path names no regular file.")
 		case sprites.PlaceInside:
 		}
 		if err := call(ctx, snap.Link.Sandbox, name); err != nil {

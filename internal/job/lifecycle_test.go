@@ -65,6 +65,9 @@ func TestCase29IdlenessKeepsTheFilesUntilTheHardExpiry(t *testing.T) {
 	if r.Why != plan.WhyHardExpiry || !r.Fresh || r.Sandbox != first.Sandbox {
 		t.Errorf("past the expiry: plan %s (%s), fresh %v, sandbox %s", r.Plan, r.Why, r.Fresh, r.Sandbox)
 	}
+	if n := h.teardowns(t, string(plan.WhyHardExpiry)); n != 1 {
+		t.Errorf("%d records of the tear-down", n)
+	}
 }
 
 // Case 29: a command may run for longer than the hard expiry, and the session is idle from its end.
@@ -86,6 +89,18 @@ func TestCase29AConversationWhoseCommandRunsIsNotIdle(t *testing.T) {
 	if n := h.inst.Emulator().Count("sprite.delete", ""); n != 0 {
 		t.Errorf("%d deletes", n)
 	}
+}
+
+// teardowns counts the recorded tear-downs of one why.
+func (h *house) teardowns(t testing.TB, why string) int {
+	t.Helper()
+	n := 0
+	for subject, r := range auditOf(t, h, h.streams(t)) {
+		if strings.HasPrefix(subject, "sandbox.audit."+tenant+".teardown.") && r["why"] == why && r["outcome"] == string(plan.OutcomeEnded) {
+			n++
+		}
+	}
+	return n
 }
 
 func TestCase29ASessionIsIdleFromTheEndOfItsLastCommand(t *testing.T) {

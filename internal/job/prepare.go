@@ -112,7 +112,7 @@ func (p *preparation) act(ctx context.Context, snap session.Snapshot, decided pl
 	case plan.ActionCreate:
 		return p.create(ctx, snap, decided)
 	case plan.ActionTeardown:
-		return p.replace(ctx, snap)
+		return p.replace(ctx, snap, decided.Why)
 	case plan.ActionResume, plan.ActionNoop, plan.ActionDeny:
 	}
 	return p.resume(ctx, snap)

@@ -166,7 +166,7 @@ func (p *preparation) expiresSoon(snap session.Snapshot) bool {
 }
 
 // replace tears an expired Sprite down and makes the next one. Nothing is created under the name before it reads 404.
-func (p *preparation) replace(ctx context.Context, snap session.Snapshot) (bool, *ending) {
+func (p *preparation) replace(ctx context.Context, snap session.Snapshot, why plan.Why) (bool, *ending) {
 	snap, err := p.w.links.BeginTeardown(ctx, snap, p.hold, snap.Link.Sandbox, false)
 	if errors.Is(err, session.ErrConflict) {
 		return true, nil
@@ -180,6 +180,7 @@ func (p *preparation) replace(ctx context.Context, snap session.Snapshot) (bool,
 		}
 		return false, p.provisionFailed(ctx, "delete", err)
 	}
+	p.auditReplaced(ctx, snap.Link.Sandbox, why)
 	p.presence = plan.PresenceGone
 	snap, err = p.w.links.CreateAgain(ctx, snap, p.hold, snap.Link.Sandbox, p.freshStart())
 	if errors.Is(err, session.ErrConflict) {

@@ -7,6 +7,7 @@ import (
 	"github.com/wakebus/wakebus/internal/audit"
 	"github.com/wakebus/wakebus/internal/bus"
 	"github.com/wakebus/wakebus/internal/plan"
+	"github.com/wakebus/wakebus/internal/session"
 )
 
 // auditRun records a run's end once, whoever repeats it. A sink that fails changes nothing (case 60).
@@ -24,10 +25,38 @@ func (w *Worker) auditRun(ctx context.Context, q *request, body *bus.ResultBody)
 	case q.replay:
 		r.Kind, r.ID, r.Usage = audit.KindReplay, audit.RunID(q.key.Job, q.key.Run), nil
 		w.audit.Record(ctx, r)
-	case body.Outcome == plan.OutcomeEnded && body.Plan == plan.ActionTeardown:
+	case body.Outcome == plan.OutcomeEnded && body.Plan == plan.ActionTeardown && (body.Pending == nil || !*body.Pending):
+		// One that is pending is recorded by whoever finishes it.
 		r.Kind, r.ID, r.Usage = audit.KindTeardown, q.key.Job, nil
 		w.audit.Record(ctx, r)
 	}
+}
+
+// auditReplaced records that a run tore down its session's Sprite to make another.
+func (p *preparation) auditReplaced(ctx context.Context, sandbox string, why plan.Why) {
+	p.w.audit.Record(ctx, audit.Record{
+		Kind: audit.KindTeardown, Tenant: p.key.Tenant, ID: p.key.Job + ".replaced-" + randomWord(), Action: string(p.req.kind),
+		Job: p.key.Job, Run: p.key.Run, Conversation: p.req.conversation(), Page: p.req.page(), Outcome: plan.OutcomeEnded,
+		Sandbox: sandbox, Plan: plan.ActionTeardown, Why: why, Worker: p.w.cfg.WorkerID, Actor: auditActor(&p.actor),
+	})
+}
+
+// auditReclaimed records that a tear-down which a run had left unconfirmed is done.
+func (w *Worker) auditReclaimed(ctx context.Context, snap session.Snapshot) {
+	r := audit.Record{
+		Kind: audit.KindTeardown, Tenant: snap.Key.Tenant, ID: "reclaim-" + randomWord(), Action: "reclaim", Outcome: plan.OutcomeEnded,
+		Sandbox: snap.Link.Sandbox, Plan: plan.ActionTeardown, Detail: "an unconfirmed tear-down was finished", Worker: w.cfg.WorkerID,
+		Actor: audit.Actor{Operator: "reclaim"},
+	}
+	if snap.Key.Kind == plan.KindConversation {
+		r.Conversation = snap.Key.ID
+	} else {
+		r.Page = snap.Key.ID
+	}
+	if l := snap.Link; l.EndedSeq > 0 && l.EndedSeq >= l.RevivedSeq {
+		r.Why = plan.WhySessionEnd
+	}
+	w.audit.Record(ctx, r)
 }
 
 func usageOf(body *bus.ResultBody) *audit.Usage {

@@ -118,6 +118,7 @@ func (w *Worker) reclaim(ctx context.Context, snap session.Snapshot) error {
 		_, saveErr := w.links.Unconfirmed(ctx, snap, hold, string(sprites.ClassOf(err)))
 		return errors.Join(err, saveErr)
 	}
+	w.auditReclaimed(ctx, snap)
 	switch l := snap.Link; {
 	case l.EndedSeq == 0:
 		err = w.links.Drop(ctx, snap, hold) // it was no end that tore it down

@@ -145,9 +145,12 @@ func TestEverythingThatWasDoneIsRecordedOnce(t *testing.T) {
 		return true
 	})
 	files := 0
-	for subject := range records {
+	for subject, r := range records {
 		if strings.HasPrefix(subject, "sandbox.audit."+tenant+".file.") {
 			files++
+			if r["outcome"] != string(plan.OutcomeExited) {
+				t.Errorf("a file that was written: %v", r)
+			}
 		}
 	}
 	if files != 1 || len(records) != len(want)+1 {

@@ -18,10 +18,12 @@ const (
 	PlaceOutside Place = "outside"
 	PlaceInside  Place = "inside" // a file, or nothing yet
 	PlaceFolder  Place = "folder" // a folder inside
+	// PlaceSpecial is a pipe, a device or a socket inside: reading one may never end.
+	PlaceSpecial Place = "special"
 )
 
 // Inside reports whether a path stays in a folder of the Sprite once every symbolic link on its way is followed. Both
-// are absolute. It runs a command, so it wakes the Sprite. The guest is root and may change a link right after: this
+// are absolute; a folder that is itself a link holds nothing. It runs a command, so it wakes the Sprite. The guest is root and may change a link right after: this
 // keeps honest tools within bounds, and the Sprite's own walls hold the rest. It blocks for a few CallTimeouts at most.
 func (c *Client) Inside(ctx context.Context, sprite, folder, name string) (Place, error) {
 	file, err := guestPath(name)
@@ -37,7 +39,7 @@ func (c *Client) Inside(ctx context.Context, sprite, folder, name string) (Place
 		return "", fmt.Errorf("resolve path in %s: %w", sprite, err)
 	}
 	lines := marked(out, marker)
-	for _, place := range []Place{PlaceOutside, PlaceInside, PlaceFolder} {
+	for _, place := range []Place{PlaceOutside, PlaceInside, PlaceFolder, PlaceSpecial} {
 		if slices.Contains(lines, string(place)) {
 			return place, nil
 		}

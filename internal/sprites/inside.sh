@@ -1,5 +1,9 @@
 # $1 marker, $2 folder, $3 path. The part of the path that does not exist yet can hold no link.
-if [ -d "$3" ]; then is=folder; else is=inside; fi
+if [ -d "$3" ]; then is=folder; elif [ -e "$3" ] && [ ! -f "$3" ]; then is=special; else is=inside; fi
+if [ -L "$2" ]; then
+	printf '%s outside\n' "$1" # the folder is not where it belongs
+	exit 0
+fi
 p=$3
 while [ ! -e "$p" ] && [ ! -L "$p" ] && [ "$p" != / ]; do
 	p=${p%/*}
