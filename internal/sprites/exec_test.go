@@ -550,8 +550,13 @@ func TestCase07StdinIsOffUnlessGiven(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer proc.Close()
-			if in := <-got; in != string(tt.stdin) {
-				t.Errorf("got %d bytes, want %d", len(in), len(tt.stdin))
+			select {
+			case in := <-got:
+				if in != string(tt.stdin) {
+					t.Errorf("got %d bytes, want %d", len(in), len(tt.stdin))
+				}
+			case <-time.After(10 * time.Second):
+				t.Error("no end of the input came")
 			}
 		})
 	}

@@ -2,6 +2,7 @@ package sprites_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -43,10 +44,12 @@ func TestCase15AHangingReadIsWokenAndTriedOnceMore(t *testing.T) {
 
 func TestCase15AFileServiceThatNeverAnswersFailsInBoundedTime(t *testing.T) {
 	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // not the calls': one without a bound fails here
+	defer cancel()
 	for name, op := range map[string]func(c *sprites.Client) error{
-		"read": func(c *sprites.Client) error { _, _, err := c.ReadFile(t.Context(), "box", "a", 0, 1); return err },
+		"read": func(c *sprites.Client) error { _, _, err := c.ReadFile(ctx, "box", "a", 0, 1); return err },
 		"write": func(c *sprites.Client) error {
-			_, err := c.WriteFile(t.Context(), "box", "a", []byte("x"), 0)
+			_, err := c.WriteFile(ctx, "box", "a", []byte("x"), 0)
 			return err
 		},
 	} {
@@ -54,7 +57,7 @@ func TestCase15AFileServiceThatNeverAnswersFailsInBoundedTime(t *testing.T) {
 		f.on("GET /box/fs/list", hang)
 		f.on("PUT /box/fs/write", hang)
 		f.on("GET /box/exec", f.accept(func(p *peer) { p.probe() }))
-		if err := op(f.client(quick)); sprites.ClassOf(err) != sprites.ClassTimeout {
+		if err := op(f.client(quick)); sprites.ClassOf(err) != sprites.ClassTimeout || ctx.Err() != nil {
 			t.Errorf("%s: got %v", name, err)
 		}
 		if n := f.count("GET /v1/sprites/box/fs/list") + f.count("PUT /v1/sprites/box/fs/write"); n != 2 || f.count(getExec) != 1 {

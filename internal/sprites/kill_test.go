@@ -85,8 +85,10 @@ func TestCase14AKillIsBoundedInTime(t *testing.T) {
 		<-r.Context().Done()
 	})
 	c := f.client(func(c *sprites.Config) { c.CallTimeout = 30 * time.Millisecond })
-	got, err := c.Kill(t.Context(), "box", sprites.Session{ID: "41", Created: since}, sprites.SignalKill, 0)
-	if got != sprites.KillUnconfirmed || sprites.ClassOf(err) != sprites.ClassTimeout {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // not the kill's: one without a bound fails here
+	defer cancel()
+	got, err := c.Kill(ctx, "box", sprites.Session{ID: "41", Created: since}, sprites.SignalKill, 0)
+	if got != sprites.KillUnconfirmed || sprites.ClassOf(err) != sprites.ClassTimeout || ctx.Err() != nil {
 		t.Errorf("got %s, %v", got, err)
 	}
 }
