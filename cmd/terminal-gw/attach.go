@@ -37,7 +37,8 @@ func newAttachCmd(c *cli) *cobra.Command {
 		Short: "Connect this terminal to a shell in a sandbox",
 		Long: `Connect this terminal to a page's shell. Ctrl-] then d detaches, and the shell goes on; Ctrl-] twice types it once.
 When the connection breaks it comes back by itself, with nothing lost or repeated. Exit codes: the shell's own, 0
-detached, 125 refused, 255 lost or not reachable.
+detached, 125 refused, 255 lost or not reachable. The end of a piped input is typed as Ctrl-D; a shell that has not ended
+about two minutes later is detached from.
 
 A ticket is good for one connection, and for a minute of it where the gateway asks nobody else. --ticket-command names a
 command that prints a fresh one, for each connection and every 40 s of it.`,

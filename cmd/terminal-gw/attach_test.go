@@ -106,3 +106,27 @@ func TestAttachWorksInARealTerminal(t *testing.T) {
 	p.types("exit 5", "Enter")
 	p.sees("code-5")
 }
+
+// The end of a piped input ends the shell, though the shell is not yet reading when it is first typed.
+func TestAttachEndsWithItsInput(t *testing.T) {
+	inst, err := instance.Start(t.Context(), instance.Config{Terminal: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { inst.Close() })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, fmt.Sprintf("/proc/%d/exe", os.Getpid()), "attach", "--url", inst.Env()["TERMINAL_URL"])
+	cmd.Env = append(os.Environ(), cliVariable+"=1") // standard input is /dev/null
+	if out, err := cmd.CombinedOutput(); err != nil || ctx.Err() != nil {
+		t.Fatalf("attach </dev/null: %v: %s", err, out)
+	}
+}
+
+func TestCompletionRefusesAShellItDoesNotKnow(t *testing.T) {
+	cmd := exec.Command(fmt.Sprintf("/proc/%d/exe", os.Getpid()), "completion", "tcsh")
+	cmd.Env = append(os.Environ(), cliVariable+"=1")
+	if err := cmd.Run(); cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != codeUsage {
+		t.Fatalf("ended with %v, want %d", err, codeUsage)
+	}
+}

@@ -106,5 +106,23 @@ real terminal to a gateway; it finds a dev instance's by .wakebus/env in this fo
 	root.PersistentFlags().BoolVar(&c.json, "json", false, "print JSON, one object per line")
 	build := telemetry.ReadBuild()
 	root.AddCommand(newServeCmd(c), newAttachCmd(c), manual.Command("terminal-gw", "wakebus "+build.Version, build.Committed()))
+	root.SetOut(c.out) // the completion command keeps what it finds here when it is made
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == "completion" {
+			refuseUnknown(cmd)
+		}
+	}
 	return root
+}
+
+// refuseUnknown makes a shell that completion does not know wrong usage, where cobra would show help and end well.
+func refuseUnknown(completion *cobra.Command) {
+	completion.Args = cobra.NoArgs
+	completion.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := cmd.Help(); err != nil {
+			return err
+		}
+		return &exitError{code: codeUsage}
+	}
 }

@@ -17,6 +17,7 @@ type client struct {
 	keys    chan []byte // closed at the end of the input
 	escape  escape
 	typed   backlog
+	ending  ending
 
 	session  string
 	offset   int64
@@ -108,11 +109,12 @@ func (c *client) input() <-chan []byte {
 	return c.keys
 }
 
-// press takes what was typed; false when the person detaches. The input's end is typed as Ctrl-D, once.
+// press takes what was typed; false when the person detaches. The input's end is typed as Ctrl-D; see ending.
 func (c *client) press(p []byte, ok bool) bool {
 	if !ok {
 		c.keys = nil
 		c.typed.add([]byte{4})
+		c.ending.begin(c.cfg.EndPause)
 		return true
 	}
 	out, detach := c.escape.filter(p)

@@ -28,8 +28,8 @@ type Config struct {
 	Grant func(ctx context.Context) (string, error)
 	// GrantEvery is the pause between grants; the gateway asks every 60 s. Defaults to 40s.
 	GrantEvery time.Duration
-	// Input is what is typed. Its end is sent as Ctrl-D. It is needed; whoever passes it must make its Read return once
-	// Run has.
+	// Input is what is typed. Its end is typed as Ctrl-D, up to 8 times; a shell that goes on is then left. It is needed;
+	// whoever passes it must make its Read return once Run has.
 	Input io.Reader
 	// Output takes the terminal's bytes. It is needed.
 	Output io.Writer
@@ -43,6 +43,8 @@ type Config struct {
 	Patience time.Duration
 	// Pause is the first pause between dials; it doubles up to 5 s. Defaults to 250ms.
 	Pause time.Duration
+	// EndPause is the pause before the input's end is typed again; it doubles. Defaults to 500ms.
+	EndPause time.Duration
 	// HTTP dials. Defaults to http.DefaultClient.
 	HTTP *http.Client
 }
@@ -65,6 +67,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.GrantEvery == 0 {
 		c.GrantEvery = 40 * time.Second
+	}
+	if c.EndPause == 0 {
+		c.EndPause = 500 * time.Millisecond
 	}
 	if c.Pause == 0 {
 		c.Pause = 250 * time.Millisecond
@@ -96,8 +101,8 @@ func (c *Config) address() (string, error) {
 			errs = append(errs, fmt.Errorf("%s is missing", name))
 		}
 	}
-	if c.Patience < 0 || c.Pause < 0 || c.GrantEvery < 0 {
-		errs = append(errs, errors.New("patience, pause and grant every must not be negative"))
+	if c.Patience < 0 || c.Pause < 0 || c.EndPause < 0 || c.GrantEvery < 0 {
+		errs = append(errs, errors.New("patience, the pauses and grant every must not be negative"))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return "", fmt.Errorf("attach config: %w", err)

@@ -100,6 +100,15 @@ func (c *client) serve(ctx context.Context, conn *websocket.Conn, side beside) e
 			if !c.press(p, ok) {
 				return c.detach(ctx, conn)
 			}
+		case <-c.ending.wait:
+			if c.answered && c.ending.spent() {
+				err := c.detach(ctx, conn)
+				c.end.Message = "the input has ended and the shell did not; it goes on"
+				return err
+			}
+			if c.ending.again(c.answered) {
+				c.typed.add([]byte{4})
+			}
 		case r := <-side.fresh:
 			if err := c.renewed(ctx, conn, r); err != nil {
 				return err
