@@ -216,7 +216,14 @@ func TestCase21AResumedSpriteIsNeverDeleted(t *testing.T) {
 	t.Parallel()
 	cl := newCloud(t, true).withPolicy()
 	cl.on("GET /box/exec", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-	_, err := cl.client(func(c *sprites.Config) { c.DialTimeout = 20 * time.Millisecond }).Provision(t.Context(), request())
+	warmUps := 0
+	_, err := cl.client(func(c *sprites.Config) {
+		c.DialTimeout = 20 * time.Millisecond
+		c.Nonce = func() string { warmUps++; return "n" }
+	}).Provision(t.Context(), request())
+	if warmUps != 1 {
+		t.Errorf("%d warm-ups, want one", warmUps)
+	}
 	if sprites.ClassOf(err) != sprites.ClassTimeout || !cl.stillThere() || cl.count("DELETE /v1/sprites/box") != 0 {
 		t.Errorf("got %v, still there: %v", err, cl.stillThere())
 	}
