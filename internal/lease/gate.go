@@ -121,6 +121,16 @@ type known struct {
 	openUntil, shutUntil time.Time
 	why                  string
 	oks                  int // successes not yet told
+	untold               *report
+}
+
+// report is a probe's answer that Redis has not heard. While the probe's time runs the whole fleet waits for it.
+type report struct {
+	kind       gateKind
+	why        string
+	retryAfter time.Duration
+	pass       string
+	until      time.Time
 }
 
 // knownMax bounds the operations a process tracks; operations are a closed set
@@ -145,12 +155,18 @@ func (g *Gate) Enter(ctx context.Context, op, tenant string) (pass string, err e
 		rate = 0
 	}
 	token := g.m.cfg.NewID()
-	reply, _, err := g.m.call(ctx, g.m.requests, opGateEnter,
+	reply, ran, err := g.m.call(ctx, g.m.requests, opGateEnter,
 		[]string{g.m.keys.gate(op), g.m.keys.share(op, tenant)},
 		[]any{ms(g.cfg.ProbeTTL), strconv.Itoa(max(rate, 0)), strconv.Itoa(max(g.cfg.ShareBurst, 1)), token})
 	if err != nil {
 		if ctx.Err() != nil {
+			if ran { // what was let in is not made
+				g.keep(op, report{kind: gateNone, pass: token, until: g.m.cfg.Now().Add(g.cfg.ProbeTTL)})
+			}
 			return "", fmt.Errorf("enter gate %s: %w", op, context.Cause(ctx))
+		}
+		if ran {
+			return token, nil // this may be the probe, and nobody else can say how it ended
 		}
 		return "", nil
 	}

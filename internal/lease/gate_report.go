@@ -54,23 +54,36 @@ func (g *Gate) Report(ctx context.Context, op, pass, class string, retryAfter ti
 		k.openUntil = time.Time{}
 	}
 	g.mu.Unlock()
-	g.send(ctx, op, kind, class, retryAfter, oks, pass)
+	r := report{kind: kind, why: class, retryAfter: retryAfter, pass: pass, until: g.m.cfg.Now().Add(g.cfg.ProbeTTL)}
+	if !g.send(ctx, op, r, oks) && pass != "" {
+		g.keep(op, r)
+	}
 }
 
-func (g *Gate) send(ctx context.Context, op string, kind gateKind, why string, retryAfter time.Duration, oks int, pass string) {
-	if retryAfter <= 0 {
-		retryAfter = g.cfg.LimitHint
+// keep leaves a probe's answer for flush. A newer one of the same operation replaces it: then the older probe was given up.
+func (g *Gate) keep(op string, r report) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if k := g.known[op]; k != nil && (k.untold == nil || k.untold.until.Before(r.until)) {
+		k.untold = &r
+	}
+}
+
+// send tells Redis; false when it did not answer.
+func (g *Gate) send(ctx context.Context, op string, r report, oks int) bool {
+	if r.retryAfter <= 0 {
+		r.retryAfter = g.cfg.LimitHint
 	}
 	// Whoever canceled the call must not keep the fleet from hearing of it.
 	reply, _, err := g.m.call(context.WithoutCancel(ctx), g.m.requests, opGateReport,
 		[]string{g.m.keys.gate(op), g.m.keys.gates()},
 		[]any{
-			string(kind), why, ms(min(retryAfter, g.cfg.LimitMax)), strconv.Itoa(oks), ms(g.cfg.Window),
-			strconv.Itoa(g.cfg.Threshold), ms(g.cfg.FirstBackoff), ms(g.cfg.LastBackoff), ms(g.cfg.LimitedFor), op, pass,
+			string(r.kind), r.why, ms(min(r.retryAfter, g.cfg.LimitMax)), strconv.Itoa(oks), ms(g.cfg.Window),
+			strconv.Itoa(g.cfg.Threshold), ms(g.cfg.FirstBackoff), ms(g.cfg.LastBackoff), ms(g.cfg.LimitedFor), op, r.pass,
 		})
 	if err != nil {
 		g.m.log.Debug().Err(err).Str("op", op).Msg("provider gate not told")
-		return
+		return false
 	}
 	states := map[string]float64{"open": 0, "probing": 1, "closed": 2}
 	g.m.metrics.gate.WithLabelValues(op).Set(states[reply[0]])
@@ -81,23 +94,33 @@ func (g *Gate) send(ctx context.Context, op string, kind gateKind, why string, r
 		}
 		g.mu.Unlock()
 	}
+	return true
 }
 
-// flush tells the successes that no failure has carried along.
+// flush tells the successes that no failure has carried along, and the answers of probes that were not heard.
 func (g *Gate) flush(ctx context.Context) {
 	if g.m.away.Load() {
 		return
 	}
 	g.mu.Lock()
-	oks := map[string]int{}
+	oks, untold := map[string]int{}, map[string]report{}
 	for op, k := range g.known {
 		if k.oks > 0 {
 			oks[op], k.oks = k.oks, 0
 		}
+		if k.untold != nil && g.m.cfg.Now().Before(k.untold.until) {
+			untold[op] = *k.untold
+		}
+		k.untold = nil
 	}
 	g.mu.Unlock()
+	for op, r := range untold {
+		if !g.send(ctx, op, r, 0) {
+			g.keep(op, r)
+		}
+	}
 	for op, n := range oks {
-		g.send(ctx, op, gateNone, "", 0, n, "")
+		g.send(ctx, op, report{kind: gateNone}, n)
 	}
 }
 

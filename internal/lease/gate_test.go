@@ -180,6 +180,66 @@ func TestAProbeThatSaysNothingOrDiesIsReplaced(t *testing.T) {
 	})
 }
 
+// An answer that Redis does not hear would leave the operation closed for the whole fleet until the probe's time is over.
+func TestAProbesAnswerThatIsLostIsToldAgain(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(t *testing.T, m *lease.Manager, p *proxy){
+		"the report is lost": func(t *testing.T, m *lease.Manager, p *proxy) {
+			mine := probe(t, m, "exec", "acme")
+			p.partition()
+			m.Gate().Report(context.Background(), "exec", mine, "", 0)
+			p.heal()
+		},
+		"the caller left": func(t *testing.T, m *lease.Manager, p *proxy) {
+			p.holdFrom("exec")
+			ctx, cancel := context.WithCancel(context.Background())
+			left := make(chan error, 1)
+			go func() {
+				_, err := m.Gate().Enter(ctx, "exec", "acme")
+				left <- err
+			}()
+			<-p.onHeld
+			cancel()
+			if err := <-left; !errors.Is(err, context.Canceled) {
+				t.Errorf("entered after it was canceled: %v", err)
+			}
+			p.pass()
+			p.deliver(t)
+		},
+		"the pass is lost": func(t *testing.T, m *lease.Manager, p *proxy) {
+			p.holdFrom("exec")
+			mine, closed := pass(t, m, "exec", "acme")
+			if closed != nil {
+				t.Fatalf("closed without Redis: %v", closed)
+			}
+			<-p.onHeld
+			p.pass()
+			p.deliver(t)
+			eventually(t, "the probe is on record", func() bool {
+				states, err := m.Gate().States(context.Background())
+				return err == nil && len(states) == 1 && states[0].Status == lease.GateProbing
+			})
+			m.Gate().Report(context.Background(), "exec", mine, "", 0)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := startReal(t)
+			p := startProxy(t, s.addr)
+			cfg := gateConfig(s, nil)
+			direct := open(t, cfg)
+			cfg.CallTimeout, cfg.URL, cfg.Owner = 300*time.Millisecond, p.url(), "cut.1"
+			m := open(t, cfg)
+			enter(t, m, "exec", "acme") // warms the script, and makes the operation known
+			enter(t, direct, "exec", "acme")
+			direct.Gate().Report(context.Background(), "exec", "", "rate_limited", time.Millisecond)
+			run(t, m)
+			lose(t, m, p)
+			eventually(t, "the gate is open, or tells the next caller to probe", func() bool { return enter(t, direct, "exec", "other") == nil })
+		})
+	}
+}
+
 // Calls that began before an outage end while a probe is out: they neither close the gate for longer nor stand in for the
 // probe's own answer.
 func TestOnlyTheProbesOwnAnswerCounts(t *testing.T) {
