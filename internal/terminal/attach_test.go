@@ -98,6 +98,25 @@ func TestAttachDetachesOnItsKeyAndTheShellGoesOn(t *testing.T) {
 	}
 }
 
+// A shell that does not hear the input's end is left alone after some tries.
+func TestAttachDetachesWhenTheShellOutlivesTheInputsEnd(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.attach(b.srv.URL, func(c *attach.Config) { c.EndPause = time.Millisecond })
+	b.shell(0).print("$ ")
+	p.screen.sees("$ ")
+	p.keys.Close()
+	if end := <-p.end; end.Reason != frame.ReasonDetached || end.Code() != 0 || !strings.Contains(end.Message, "the input has ended") {
+		t.Errorf("ended with %+v", end)
+	}
+	if got := b.shell(0).input(); got != strings.Repeat("\x04", 8) {
+		t.Errorf("typed %q", got)
+	}
+	if b.count("kill") != 0 || b.live() != 1 {
+		t.Error("the shell did not go on")
+	}
+}
+
 func TestAttachComesBackAfterABreakWithNothingLostOrRepeated(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
