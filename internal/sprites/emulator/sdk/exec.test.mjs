@@ -122,15 +122,17 @@ check('fifty commands at once all succeed', async (t) => {
   assert.deepEqual(all.map((r) => r.stdout), Array.from({ length: 50 }, (_, i) => `${i}\n`));
 });
 
+// This call of the SDK takes each piece that arrives for one frame, and says itself that it cannot tell two that came
+// together: pauses keep them apart.
 check('HTTP exec gives streams and code', async (t) => {
   const s = await fresh(t);
-  assert.deepEqual(await s.execFileHTTP('sh', ['-c', 'echo out; sleep 0.05; echo err >&2']), { stdout: 'out\n', stderr: 'err\n', exitCode: 0 });
+  assert.deepEqual(await s.execFileHTTP('sh', ['-c', 'echo out; sleep 0.2; echo err >&2; sleep 0.2']), { stdout: 'out\n', stderr: 'err\n', exitCode: 0 });
   await assert.rejects(s.execFileHTTP('sh', ['-c', 'exit 42']), (e) => e.exitCode === 42);
 });
 
 check('HTTP exec takes stdin', async (t) => {
   const s = await fresh(t);
-  assert.equal((await s.execFileHTTP('cat', [], { input: 'text' })).stdout, 'text');
+  assert.equal((await s.execFileHTTP('sh', ['-c', 'cat; sleep 0.2'], { input: 'text' })).stdout, 'text');
 });
 
 check('control mode runs the same command', async (t) => {
