@@ -99,8 +99,8 @@ func TestARunThatNoMessageCarriesIsQueuedAgainUnderTheWorkersRole(t *testing.T) 
 	if err != nil || len(orphans) != 1 || orphans[0].Key != key {
 		t.Fatalf("%+v, %v", orphans, err)
 	}
-	if err := worker.Requeue(within(t), orphans[0]); err != nil {
-		t.Fatal(err)
+	if queued, err := worker.Requeue(within(t), orphans[0]); err != nil || !queued {
+		t.Fatal(queued, err)
 	}
 	if body, _ := s.result(r); body.Outcome == plan.OutcomeExited {
 		t.Errorf("a run without its request ended as %s", body.Outcome)

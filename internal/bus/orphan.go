@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/wakebus/wakebus/internal/plan"
 )
 
@@ -142,13 +144,18 @@ func carries(m *storedMsg, key RunKey) bool {
 }
 
 // Requeue makes an orphan due now, with an empty body and the record's identity. Whoever gets it takes the run over: what
-// was dialled is attached to or looked for by the record alone, and what was not cannot be run for want of its body.
-func (b *Bus) Requeue(ctx context.Context, o Orphan) error {
+// was dialled is attached to or looked for by the record alone, and what was not cannot be run for want of its body. It
+// does nothing, and reports false, when the run has been parked meanwhile: that message has the body.
+func (b *Bus) Requeue(ctx context.Context, o Orphan) (bool, error) {
 	h := Header{}
 	h.Set(HeaderQueued, strconv.FormatUint(o.Queued, 10))
 	h.Set(HeaderQueuedAt, o.Since.UTC().Format(time.RFC3339Nano))
-	if err := b.Park(ctx, o.Key, o.Kind, b.now(), h, nil); err != nil {
-		return fmt.Errorf("requeue: %w", err)
+	err := b.park(ctx, o.Key, o.Kind, b.now(), h, nil, jetstream.WithExpectLastSequencePerSubject(0))
+	if isConflict(err) {
+		return false, nil
 	}
-	return nil
+	if err != nil {
+		return false, fmt.Errorf("requeue: %w", err)
+	}
+	return true, nil
 }

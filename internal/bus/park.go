@@ -18,6 +18,10 @@ import (
 // parked once: parking it again replaces the first. hdr is kept, see Delivery.ParkHeader; the broker's own headers in it
 // are dropped. A time that has passed delivers at once. Errors as Publish; parking again after one is safe.
 func (b *Bus) Park(ctx context.Context, key RunKey, kind Kind, at time.Time, hdr Header, data []byte) error {
+	return b.park(ctx, key, kind, at, hdr, data)
+}
+
+func (b *Bus) park(ctx context.Context, key RunKey, kind Kind, at time.Time, hdr Header, data []byte, opts ...jetstream.PublishOpt) error {
 	if !key.Valid() || !kind.Valid() {
 		return fmt.Errorf("park: %w: run %q, kind %q", ErrInvalid, key, kind)
 	}
@@ -32,7 +36,7 @@ func (b *Bus) Park(ctx context.Context, key RunKey, kind Kind, at time.Time, hdr
 	err := retry.Do(ctx, retry.WithMaxRetries(2, patience()), func(ctx context.Context) error {
 		tctx, cancel := b.try(ctx)
 		defer cancel()
-		_, err := b.js.PublishMsg(tctx, msg, jetstream.WithRetryAttempts(1))
+		_, err := b.js.PublishMsg(tctx, msg, append(opts, jetstream.WithRetryAttempts(1))...)
 		if isAmbiguous(err) {
 			return retry.RetryableError(classify(err))
 		}

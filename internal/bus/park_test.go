@@ -180,8 +180,21 @@ func TestOrphansAreRunsThatNoMessageCarries(t *testing.T) {
 	if err != nil || len(orphans) != 1 || orphans[0].Key != key("orphan") || orphans[0].Queued != 903 || orphans[0].Phase != plan.PhaseStarted {
 		t.Fatalf("orphans are %+v, %v", orphans, err)
 	}
-	if err := r.bus.Requeue(ctx, orphans[0]); err != nil {
+	// Who has parked it meanwhile has its body, which an empty one must not replace.
+	if err := r.bus.Park(ctx, orphans[0].Key, bus.KindExec, time.Now().Add(time.Hour), nil, []byte("body")); err != nil {
 		t.Fatal(err)
+	}
+	if queued, err := r.bus.Requeue(ctx, orphans[0]); err != nil || queued {
+		t.Errorf("a parked run was queued again: %t, %v", queued, err)
+	}
+	if p, ok, err := r.bus.ParkedShow(ctx, orphans[0].Key); err != nil || !ok || string(p.Data) != "body" {
+		t.Errorf("parked is %+v, %t, %v", p, ok, err)
+	}
+	if _, err := r.bus.Unpark(ctx, orphans[0].Key); err != nil {
+		t.Fatal(err)
+	}
+	if queued, err := r.bus.Requeue(ctx, orphans[0]); err != nil || !queued {
+		t.Fatal(queued, err)
 	}
 	if again, err := r.bus.Orphans(ctx, 0, 10); err != nil || len(again) != 0 {
 		t.Errorf("requeued and still an orphan: %+v %v", again, err)

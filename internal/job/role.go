@@ -50,8 +50,11 @@ func (w *Worker) requeueOrphans(ctx context.Context) error {
 			if since, before := earlier[o.Key]; !before || !since.Equal(o.Since) {
 				continue
 			}
-			if err := w.bus.Requeue(ctx, o); err != nil {
+			queued, err := w.bus.Requeue(ctx, o)
+			if err != nil {
 				w.log.Warn().Err(err).Stringer("run", o.Key).Msg("run without a message not queued again")
+			}
+			if err != nil || !queued {
 				continue
 			}
 			w.met.requeued.Inc()
