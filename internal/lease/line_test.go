@@ -41,6 +41,8 @@ func TestFreedSlotsCallTheWaitersInTheOrderTheyQueued(t *testing.T) {
 			n, err := s.raw.PubSubNumSub(context.Background(), cfg.Prefix+":signals").Result()
 			return err == nil && n[cfg.Prefix+":signals"] == 2
 		})
+		m.Freed() // from now on both take calls
+		other.Freed()
 		l := must(t, m, ask("acme.first.0.1", 1))
 		for _, q := range []int64{30, 10, 50, 20, 40} {
 			standing(t, m, waiter(fmt.Sprintf("acme.w%d.0.1", q), q))
@@ -83,6 +85,42 @@ func TestFreedSlotsCallTheWaitersInTheOrderTheyQueued(t *testing.T) {
 		case f := <-other.Freed():
 			t.Errorf("called twice: %v", f)
 		default:
+		}
+	})
+}
+
+// A process that holds leases and takes no calls, as a terminal gateway does, must not win one: nobody would be woken.
+func TestACallGoesToAProcessThatTakesCalls(t *testing.T) {
+	eachServer(t, func(t *testing.T, s *server) {
+		cfg := s.config()
+		cfg.TTL = time.Minute
+		m := open(t, cfg)
+		calls := m.Freed()
+		run(t, m)
+		for i := range 3 {
+			cfg.Owner = fmt.Sprintf("gateway.%d", i)
+			run(t, open(t, cfg))
+		}
+		eventually(t, "all listen", func() bool {
+			n, err := s.raw.PubSubNumSub(context.Background(), cfg.Prefix+":signals").Result()
+			return err == nil && n[cfg.Prefix+":signals"] == 4
+		})
+		l := must(t, m, ask("acme.first.0.1", 1))
+		for i := range int64(8) {
+			id := fmt.Sprintf("acme.w%d.0.1", i)
+			standing(t, m, waiter(id, i+1))
+			if ok, err := l.Release(context.Background()); !ok || err != nil {
+				t.Fatalf("release: %v %v", ok, err)
+			}
+			select {
+			case f := <-calls:
+				if f.ID != id {
+					t.Fatalf("called %s, want %s", f.ID, id)
+				}
+			case <-time.After(20 * time.Second):
+				t.Fatalf("nobody was called for %s", id)
+			}
+			l = must(t, m, waiter(id, i+1))
 		}
 	})
 }

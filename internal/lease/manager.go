@@ -26,7 +26,8 @@ type Manager struct {
 	touched  *touches
 	gate     *Gate
 	pending  *pending
-	freed    chan Freed // sent to by the signal loop of Run, never closed
+	freed    chan Freed  // sent to by the signal loop of Run, never closed
+	takes    atomic.Bool // somebody reads freed
 
 	// calls serves requests, beats the heartbeats: a pool that is busy with
 	// requests must not starve renewals.

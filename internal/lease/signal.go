@@ -17,11 +17,14 @@ type Freed struct {
 	ID string
 }
 
-// Freed gives the calls this process has won; each goes to one process of the
-// fleet. It is an accelerator only: at most 256 are kept, later ones are
-// dropped and counted, a lost one costs the waiter's own next look. Never
-// closed.
-func (m *Manager) Freed() <-chan Freed { return m.freed }
+// Freed gives the calls this process has won; each goes to one process of those
+// that have asked for them by Freed. It is an accelerator only: at most 256 are
+// kept, later ones are dropped and counted, a lost one costs the waiter's own
+// next look. Never closed.
+func (m *Manager) Freed() <-chan Freed {
+	m.takes.Store(true)
+	return m.freed
+}
 
 // listen follows the signals of the scripts. The client reconnects by itself.
 func (m *Manager) listen(ctx context.Context) error {
@@ -49,7 +52,7 @@ func (m *Manager) heard(ctx context.Context, words []string) {
 	switch {
 	case len(words) == 2 && words[0] == "revoked":
 		m.poke(words[1])
-	case len(words) == 4 && words[0] == "freed":
+	case len(words) == 4 && words[0] == "freed" && m.takes.Load():
 		scope, ok := strings.CutPrefix(words[1], m.keys.line(""))
 		if ok && m.claim(ctx, words[2]+":"+words[3]) {
 			m.tell(Freed{Scope: scope, ID: words[2]})
