@@ -67,6 +67,7 @@ func (r *run) pump(ctx context.Context, proc *sprites.Process, over chan<- struc
 }
 
 func (r *run) watch(ctx context.Context, proc *sprites.Process) *ending {
+	defer r.closeProcess(proc) // every way out has closed it, but for a panic's
 	pumpCtx, stopPump := context.WithCancelCause(ctx)
 	defer stopPump(nil)
 	over, done := make(chan struct{}), make(chan pumped, 1)
