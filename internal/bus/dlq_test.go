@@ -219,6 +219,9 @@ func TestAResolvedLetterIsNotReplayedAgain(t *testing.T) {
 		}
 	}
 	stateIs(t, b, bus.LetterResolved, 1)
+	if err := b.Discard(ctx, letterID, "ops", "w"); refusal(t, err) != bus.RefusedResolved {
+		t.Fatal(err)
+	}
 	if _, err := b.MarkReplaying(ctx, letterID, by("ops")); refusal(t, err) != bus.RefusedResolved {
 		t.Fatal(err)
 	}

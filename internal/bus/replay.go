@@ -223,8 +223,8 @@ func (b *Bus) EndReplay(ctx context.Context, id LetterID, n int, result ResultBo
 	return changed, nil
 }
 
-// Discard closes a dead letter for good. A letter that is being replayed is refused (*ReplayRefused); one that is
-// resolved or discarded stays as it is.
+// Discard closes a dead letter for good. One that is being replayed, or was resolved by a replay, is refused
+// (*ReplayRefused); one that is discarded stays as it is.
 func (b *Bus) Discard(ctx context.Context, id LetterID, by, why string) error {
 	if by == "" || why == "" {
 		return fmt.Errorf("discard dead letter %s: %w: it needs who and why", id, ErrInvalid)
@@ -235,6 +235,8 @@ func (b *Bus) Discard(ctx context.Context, id LetterID, by, why string) error {
 			return nil, ErrNoLetter
 		case last.State == LetterReplaying:
 			return nil, &ReplayRefused{ID: id, Why: RefusedReplaying, By: last.By}
+		case last.State == LetterResolved:
+			return nil, &ReplayRefused{ID: id, Why: RefusedResolved}
 		case last.State != LetterDead:
 			return nil, nil
 		}
