@@ -74,8 +74,9 @@ func (w *Worker) receive(ctx context.Context, d *bus.Delivery) {
 // twice. The run's own message carries it, so this one can go.
 func (w *Worker) again(ctx context.Context, live *run, q *request, d *bus.Delivery, log logger) {
 	if live.chain.Record().Queued == d.Queued {
-		if d.Delivered > 1 {
-			// It may be the very message that carries the run, let go of a moment ago.
+		if d.Delivered > 1 || d.Source == bus.SourceRetry {
+			// It may be the very message that carries the run, let go of a moment ago; or a due one, which took the parked one
+			// out of its schedule when it was stored.
 			w.nak(d, w.bus.AckWait(), log)
 			return
 		}
